@@ -1,0 +1,40 @@
+# Everything runs in .venv, made here from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+BIN = .venv/bin
+export PYTHONHASHSEED = 0
+
+.PHONY: setup demo test test-all check figures format clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: setup
+	$(BIN)/tensorveil demo --out demo-output
+
+test: setup
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: setup
+	$(BIN)/python -m pytest -n 2
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# make figures          every figure with the paper's number of runs (under an hour on two cores)
+# make figures QUICK=1  the same with few runs (under five minutes)
+FIGURES = figure1 figure2 figure3 clipping
+figures: setup
+	@for figure in $(FIGURES); do $(BIN)/python experiments/$$figure.py $(if $(QUICK),--quick) || exit 1; done
+
+clean:
+	rm -rf .venv demo-output .mypy_cache .pytest_cache .ruff_cache

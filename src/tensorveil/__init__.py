@@ -1,0 +1,70 @@
+"""tensorveil: complete a partly observed tensor under differential privacy, and prove it.
+
+The names below are resolved on first use, so that `import tensorveil` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorveil.data import synthetic as synthetic
+    from tensorveil.data.movielens import download_movielens as download_movielens
+    from tensorveil.data.movielens import load_movielens as load_movielens
+    from tensorveil.data.observations import Observations as Observations
+    from tensorveil.data.scaling import BiScaling as BiScaling
+    from tensorveil.data.scaling import MinMaxScaling as MinMaxScaling
+    from tensorveil.errors import DivergenceError as DivergenceError
+    from tensorveil.errors import InputError as InputError
+    from tensorveil.errors import TensorveilError as TensorveilError
+    from tensorveil.mechanisms import published as published
+    from tensorveil.metrics import rmse as rmse
+    from tensorveil.models import algebra as algebra
+    from tensorveil.models.cp import CP as CP
+    from tensorveil.models.cp import CPModel as CPModel
+    from tensorveil.models.tucker import Tucker as Tucker
+    from tensorveil.models.tucker import TuckerModel as TuckerModel
+    from tensorveil.privacy.guarantee import Guarantee as Guarantee
+    from tensorveil.solvers.sgd import SGD as SGD
+    from tensorveil.solvers.start import NormalStart as NormalStart
+    from tensorveil.solvers.start import UniformStart as UniformStart
+
+__version__ = "0.1.0"
+
+# name -> module that holds it; a module's own name stands for the module itself
+_HOMES = {
+    "BiScaling": "tensorveil.data.scaling",
+    "CP": "tensorveil.models.cp",
+    "CPModel": "tensorveil.models.cp",
+    "DivergenceError": "tensorveil.errors",
+    "Guarantee": "tensorveil.privacy.guarantee",
+    "InputError": "tensorveil.errors",
+    "MinMaxScaling": "tensorveil.data.scaling",
+    "NormalStart": "tensorveil.solvers.start",
+    "Observations": "tensorveil.data.observations",
+    "SGD": "tensorveil.solvers.sgd",
+    "TensorveilError": "tensorveil.errors",
+    "Tucker": "tensorveil.models.tucker",
+    "TuckerModel": "tensorveil.models.tucker",
+    "UniformStart": "tensorveil.solvers.start",
+    "algebra": "tensorveil.models.algebra",
+    "download_movielens": "tensorveil.data.movielens",
+    "load_movielens": "tensorveil.data.movielens",
+    "published": "tensorveil.mechanisms.published",
+    "rmse": "tensorveil.metrics",
+    "synthetic": "tensorveil.data.synthetic",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tensorveil' has no attribute {name!r}")
+    home = import_module(_HOMES[name])
+    found = home if _HOMES[name].endswith(f".{name}") else getattr(home, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

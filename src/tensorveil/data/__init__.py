@@ -1,0 +1,1 @@
+"""Observations of a tensor: from arrays and tables, scaled, generated, and MovieLens."""

@@ -1,0 +1,400 @@
+"""Observed entries of a tensor: coordinates, values, shape, names and labels of the modes; immutable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensorveil import checks
+from tensorveil.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Floats = NDArray[np.float64]
+Labels = NDArray[Any]
+
+DUPLICATES = ("error", "keep", "mean")
+
+
+@final
+class Observations:
+    """The known entries of a partly observed tensor of 2 to 6 modes.
+
+    Parameters
+    ----------
+    coordinates : array of whole numbers, one row an entry, one column a mode
+    values : array of finite numbers, one an entry
+    shape : sizes of the modes; given, not read off the coordinates
+    mode_names : names of the modes, default mode_0, mode_1, ...
+    labels : for each mode the labels of its indices, or None where the indices speak for themselves
+    duplicates : what to do when a cell occurs more than once: "error", "keep" all, or take the "mean"
+
+    Examples
+    --------
+    >>> ratings = Observations([[0, 0], [0, 2], [1, 1]], [5.0, 3.0, 4.0], shape=(2, 3), mode_names=("user", "film"))
+    >>> ratings
+    Observations(3 values in 2 x 3 (user x film), 50 % observed)
+    >>> ratings.to_dense()
+    array([[ 5., nan,  3.],
+           [nan,  4., nan]])
+    """
+
+    __slots__ = ("_coordinates", "_duplicates", "_labels", "_mode_names", "_shape", "_values")
+
+    def __init__(
+        self,
+        coordinates: ArrayLike,
+        values: ArrayLike,
+        shape: Sequence[int],
+        *,
+        mode_names: Sequence[str] | None = None,
+        labels: Sequence[ArrayLike | None] | None = None,
+        duplicates: str = "error",
+    ) -> None:
+        self._shape = checks.shape(shape)
+        self._mode_names = _check_mode_names(mode_names, len(self._shape))
+        self._labels = _check_labels(labels, self._shape)
+        self._duplicates = checks.choice("duplicates", duplicates, DUPLICATES)
+        where = checks.coordinates(coordinates, self._shape)
+        numbers = _check_values(values)
+        if len(where) != len(numbers):
+            raise InputError(
+                f"coordinates and values must have one length, got {len(where)} rows and {len(numbers)} values; "
+                "give one value a row"
+            )
+        if len(numbers) == 0:
+            raise InputError("observations must hold at least one entry, got none; check the source")
+        if duplicates != "keep":
+            where, numbers = _merge_duplicates(where, numbers, self._shape, duplicates)
+        self._coordinates = _frozen(where, coordinates)
+        self._values = _frozen(numbers, values)
+
+    @classmethod
+    def from_dense(
+        cls,
+        tensor: ArrayLike,
+        *,
+        mode_names: Sequence[str] | None = None,
+        labels: Sequence[ArrayLike | None] | None = None,
+    ) -> Observations:
+        """From a dense array in which NaN marks the missing cells."""
+        array = np.asarray(tensor, dtype=np.float64)
+        checks.order(array.ndim)
+        known = ~np.isnan(array)
+        return cls(np.argwhere(known), array[known], array.shape, mode_names=mode_names, labels=labels)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        modes: Sequence[str],
+        value: str,
+        *,
+        labels: Mapping[str, ArrayLike] | None = None,
+        duplicates: str = "error",
+    ) -> Observations:
+        """From an Arrow table or a pandas or polars data frame with one label column a mode and a value column.
+
+        Labels may be strings, whole numbers, dates or timestamps. A mode's labels are those given in `labels`, in that
+        order (the way to state a public shape), or else the distinct labels of its column, sorted.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> table = pa.table({"user": ["ann", "bob", "ann"], "film": [7, 7, 9], "stars": [4, 2, 5]})
+        >>> observations = Observations.from_table(table, modes=["user", "film"], value="stars")
+        >>> observations.labels[0], observations.labels[1]
+        (array(['ann', 'bob'], dtype=object), array([7, 9]))
+        """
+        columns = _arrow_table(table)
+        if isinstance(modes, str):
+            raise InputError(f"modes must be a list of column names, got the single text {modes!r}; write [{modes!r}]")
+        names = list(modes)
+        checks.order(len(names))
+        given = dict(labels or {})
+        for name in [*names, value, *given]:
+            if name not in columns.column_names:
+                raise InputError(
+                    f"columns must be among {columns.column_names}, got {name!r}; correct modes, value or labels"
+                )
+        for name in given:
+            if name not in names:
+                raise InputError(f"labels must be for modes, got labels of {name!r}; the modes are {names}")
+        if columns.num_rows == 0:
+            raise InputError("the table must have at least one row, got none; check the source")
+        numbers = _value_column(columns.column(value), value)
+        encoded = [_encode(columns.column(name), name, given.get(name)) for name in names]
+        return cls(
+            np.column_stack([indices for indices, _ in encoded]),
+            numbers,
+            tuple(len(mode_labels) for _, mode_labels in encoded),
+            mode_names=names,
+            labels=[mode_labels for _, mode_labels in encoded],
+            duplicates=duplicates,
+        )
+
+    @property
+    def coordinates(self) -> NDArray[np.uint32]:
+        """Indices, one row an entry; read-only."""
+        return self._coordinates
+
+    @property
+    def values(self) -> Floats:
+        """Observed values; read-only."""
+        return self._values
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the modes."""
+        return self._shape
+
+    @property
+    def order(self) -> int:
+        """Number of modes."""
+        return len(self._shape)
+
+    @property
+    def mode_names(self) -> tuple[str, ...]:
+        """Names of the modes."""
+        return self._mode_names
+
+    @property
+    def labels(self) -> tuple[Labels | None, ...]:
+        """Labels of each mode's indices, or None."""
+        return self._labels
+
+    @property
+    def duplicates(self) -> str:
+        """How cells that occur more than once were treated: "error" (there were none), "keep" or "mean"."""
+        return self._duplicates
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        sizes, names = " x ".join(map(str, self._shape)), " x ".join(self._mode_names)
+        share = len(self) / math.prod(self._shape)
+        return f"Observations({len(self):,} values in {sizes} ({names}), {100 * share:.4g} % observed)"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Observations)
+            and self._shape == other._shape
+            and self._mode_names == other._mode_names
+            and self._duplicates == other._duplicates
+            and np.array_equal(self._coordinates, other._coordinates)
+            and np.array_equal(self._values, other._values)
+            and all(
+                (mine is None) == (theirs is None) and (mine is None or theirs is None or np.array_equal(mine, theirs))
+                for mine, theirs in zip(self._labels, other._labels, strict=True)
+            )
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # equal by value, and large
+
+    def take(self, rows: ArrayLike) -> Observations:
+        """The observations at these row numbers, or where a boolean mask holds."""
+        chosen = np.asarray(rows)
+        return self._replace(self._coordinates[chosen], self._values[chosen])
+
+    def with_values(self, values: ArrayLike) -> Observations:
+        """The same entries with other values."""
+        numbers = _check_values(values)
+        if len(numbers) != len(self):
+            raise InputError(f"values must have {len(self)} numbers, one an entry, got {len(numbers)}; give one a row")
+        return self._replace(self._coordinates, _frozen(numbers, values))
+
+    def split(self, fraction: float = 0.8, *, seed: int | None = None) -> tuple[Observations, Observations]:
+        """Random split into a share `fraction` and the rest, e.g. for training and testing."""
+        share = checks.fraction("fraction", fraction)
+        first = round(share * len(self))
+        if not 0 < first < len(self):
+            raise InputError(
+                f"both sides of a split must hold an entry, got {len(self)} entries split at {fraction}; "
+                "use more data or another fraction"
+            )
+        shuffled = np.random.default_rng(checks.seed(seed)).permutation(len(self))
+        return self.take(np.sort(shuffled[:first])), self.take(np.sort(shuffled[first:]))
+
+    def to_dense(self, missing: float = math.nan, *, max_cells: int = checks.MAX_DENSE_CELLS) -> Floats:
+        """A dense array with `missing` in the unobserved cells."""
+        checks.dense_size(self._shape, max_cells, "keep it sparse")
+        if self._duplicates == "keep":
+            _merge_duplicates(self._coordinates, self._values, self._shape, "error")
+        dense = np.full(self._shape, missing)
+        dense[tuple(self._coordinates.T)] = self._values
+        return dense
+
+    def sampled(self, tensor: ArrayLike) -> Floats:
+        """P_Omega of a dense tensor (the paper's sampling operator): its observed cells, zero elsewhere."""
+        array = np.asarray(tensor, dtype=np.float64)
+        if array.shape != self._shape:
+            raise InputError(f"tensor must have the shape {self._shape} of the observations, got {array.shape}")
+        where = tuple(self._coordinates.T)
+        result = np.zeros(self._shape)
+        result[where] = array[where]
+        return result
+
+    def _replace(self, coordinates: NDArray[np.uint32], values: Floats) -> Observations:
+        """A copy with other entries that are known to be clean: no check is run twice."""
+        if len(values) == 0:
+            raise InputError("observations must hold at least one entry, got none; choose at least one row")
+        other = object.__new__(Observations)
+        other._shape, other._mode_names, other._labels = self._shape, self._mode_names, self._labels
+        other._duplicates = self._duplicates
+        other._coordinates, other._values = _frozen(coordinates, None), _frozen(values, None)
+        return other
+
+
+def _frozen(array: NDArray[Any], source: object) -> NDArray[Any]:
+    """The array, read-only; copied first where it is the caller's own, so that no one can change it later."""
+    if array.flags.writeable and source is not None and np.may_share_memory(array, np.asarray(source)):
+        array = array.copy()
+    array.setflags(write=False)
+    return array
+
+
+def _check_mode_names(names: Sequence[str] | None, order: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"mode_{number}" for number in range(order))
+    result = tuple(names)
+    if len(result) != order or len(set(result)) != order or not all(isinstance(name, str) and name for name in result):
+        raise InputError(f"mode_names must be {order} different, non-empty names, got {names!r}; give one a mode")
+    return result
+
+
+def _check_labels(labels: Sequence[ArrayLike | None] | None, shape: tuple[int, ...]) -> tuple[Labels | None, ...]:
+    if labels is None:
+        return (None,) * len(shape)
+    if len(labels) != len(shape):
+        raise InputError(f"labels must be one list (or None) a mode, got {len(labels)} for {len(shape)} modes")
+    result: list[Labels | None] = []
+    for mode, (mode_labels, size) in enumerate(zip(labels, shape, strict=True)):
+        if mode_labels is None:
+            result.append(None)
+            continue
+        array = np.array(mode_labels)
+        if array.ndim != 1 or len(array) != size:
+            raise InputError(
+                f"labels of mode {mode} must be {size}, one an index, got an array of shape {array.shape}; "
+                "give one label an index"
+            )
+        if len(set(array.tolist())) != size:
+            raise InputError(f"labels of mode {mode} must be different, got repeated ones; make them unique")
+        array.setflags(write=False)
+        result.append(array)
+    return tuple(result)
+
+
+def _check_values(values: ArrayLike) -> Floats:
+    array = np.asarray(values)
+    if array.dtype == np.bool_ or not (
+        np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)
+    ):
+        raise InputError(f"values must be numbers, got dtype {array.dtype}; convert them to float")
+    if array.ndim != 1:
+        raise InputError(f"values must be a list, one an entry, got an array of shape {array.shape}; flatten it")
+    numbers = np.ascontiguousarray(array, dtype=np.float64)
+    wrong = np.flatnonzero(~np.isfinite(numbers))
+    if wrong.size:
+        raise InputError(
+            f"values must be finite, got {wrong.size} NaN or infinite, the first in row {wrong[0]}; "
+            "leave missing entries out"
+        )
+    return numbers
+
+
+def _merge_duplicates(
+    coordinates: NDArray[np.uint32], values: Floats, shape: tuple[int, ...], duplicates: str
+) -> tuple[NDArray[np.uint32], Floats]:
+    """Entries with every cell once: the mean of those that share a cell, or an error if any do."""
+    if math.prod(shape) < 2**63:
+        cells = np.ravel_multi_index(tuple(coordinates.T), shape)
+        order = np.argsort(cells, kind="stable")
+        fresh = np.diff(cells[order]) != 0
+    else:  # a cell's number would not fit in 64 bits
+        order = np.lexsort(coordinates.T[::-1])
+        fresh = (np.diff(coordinates[order].astype(np.int64), axis=0) != 0).any(axis=1)
+    if fresh.all():
+        return coordinates, values
+    if duplicates == "error":
+        row = int(order[1:][~fresh].min())
+        raise InputError(
+            f"every cell must occur once, got {int((~fresh).sum())} repeated, the first in row {row}; "
+            'pass duplicates="keep" to keep all, or duplicates="mean" to average them'
+        )
+    starts = np.concatenate([[0], np.flatnonzero(fresh) + 1])
+    counts = np.diff(np.concatenate([starts, [len(values)]]))
+    means = np.add.reduceat(values[order], starts) / counts
+    return np.ascontiguousarray(coordinates[order[starts]]), means
+
+
+def _arrow_table(table: Any) -> pa.Table:
+    import pyarrow as pa
+
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, Mapping):
+        return pa.table(dict(table))
+    if hasattr(table, "__arrow_c_stream__"):  # pandas from 2.2, polars, and every other Arrow-speaking frame
+        return pa.table(table)
+    raise InputError(
+        f"table must be an Arrow table, a pandas or polars data frame or a dict of columns, got {type(table).__name__}; "
+        "convert it with pyarrow.table"
+    )
+
+
+def _value_column(column: pa.ChunkedArray, name: str) -> Floats:
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise InputError(f"the value column {name!r} must hold numbers, got {kind}; convert it first")
+    if column.null_count:
+        raise InputError(
+            f"the value column {name!r} must have no empty cells, got {column.null_count}; leave those rows out"
+        )
+    return np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+
+
+def _encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple[NDArray[np.int64], Labels]:
+    """Indices into the mode's labels, and the labels."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        raise InputError(f"the column {name!r} must have no empty cells, got {column.null_count}; leave those rows out")
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_null(kind):
+        raise InputError(
+            f"the column {name!r} must hold texts, whole numbers or dates, got {kind}; "
+            "convert or bin it before using it as a mode"
+        )
+    if given is None:
+        labels = pc.unique(column)
+        labels = labels.take(pc.sort_indices(labels))
+        return pc.index_in(column, value_set=labels).to_numpy().astype(np.int64), _label_array(labels)
+    try:
+        labels = pa.array(np.asarray(given).tolist(), type=kind)
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            f"the labels of {name!r} must be of the column's type {kind}, got others; convert one of them"
+        ) from error
+    indices = pc.index_in(column, value_set=labels)
+    if indices.null_count:
+        raise InputError(
+            f"every label of {name!r} must be among the {len(labels)} given, got {indices.null_count} rows with others; "
+            "add their labels or leave those rows out"
+        )
+    return indices.to_numpy().astype(np.int64), _label_array(labels)
+
+
+def _label_array(labels: pa.Array) -> Labels:
+    return np.asarray(labels.to_numpy(zero_copy_only=False))

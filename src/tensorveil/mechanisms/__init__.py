@@ -1,0 +1,1 @@
+"""Ways to make a completion private."""

@@ -1,0 +1,1 @@
+"""Factor models: CP and Tucker, and the tensor algebra around them."""

@@ -1,0 +1,1 @@
+"""Solvers: from observations to a model, without any privacy of their own."""

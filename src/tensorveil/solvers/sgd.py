@@ -1,0 +1,185 @@
+"""Stochastic gradient descent, one entry a step: the paper's solver of Eq. (cp) and Eq. (tucker)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil import checks
+from tensorveil.data.observations import Observations
+from tensorveil.errors import DivergenceError, InputError
+from tensorveil.kernels import blocks
+from tensorveil.models.factor_model import FactorModel, ModelFamily
+from tensorveil.solvers.start import Start, UniformStart
+
+Floats = NDArray[np.float64]
+
+STEPS_A_BLOCK = 1 << 14  # of noise handed to the kernel at a time
+
+
+class StepNoise(Protocol):
+    """Noise that is added to one block's gradient at every step."""
+
+    @property
+    def block(self) -> int:
+        """The block: a mode, or the number of modes for the core."""
+
+    def draw(self, steps: int, width: int) -> Floats:
+        """One row of noise for each of the next steps."""
+
+
+@final
+@dataclass(frozen=True)
+class SGDRun:
+    """What a run of SGD gives.
+
+    Attributes
+    ----------
+    model : FactorModel
+    loss : array
+        Mean squared residual of each iteration, every entry's taken when it was visited, before its step.
+    largest_gradient, largest_feature : arrays
+        For watched or clipped blocks, the largest gradient norm met before clipping and the largest squared norm of
+        the features phi; zero for the others.
+    """
+
+    model: FactorModel
+    loss: Floats
+    largest_gradient: Floats
+    largest_feature: Floats
+
+
+@final
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent with a fresh random order in each iteration.
+
+    For one entry the objective is (x - xhat)^2 + regularization * (|a_i|^2 + |b_j|^2 + ...) + core_regularization *
+    |core|^2; all of its rows and the core are updated from the same old values. Steps are serial, so that the seed
+    alone decides the result.
+
+    Parameters
+    ----------
+    learning_rate : step size, the paper's eta
+    iterations : passes over the observations
+    regularization : lambda of CP, lambda_o of Tucker
+    core_regularization : lambda_g of Tucker
+    start : rule for the first model
+
+    Examples
+    --------
+    >>> SGD.preset("tucker-synthetic")
+    SGD(learning_rate=0.005, iterations=100, regularization=0.001, core_regularization=0.0001, start=UniformStart(low=0.0, high=1.0))
+    """
+
+    learning_rate: float = 0.005
+    iterations: int = 100
+    regularization: float = 0.01
+    core_regularization: float = 0.001
+    start: Start = field(default_factory=UniformStart)
+
+    def __post_init__(self) -> None:
+        checks.positive_number("learning_rate", self.learning_rate)
+        checks.positive_integer("iterations", self.iterations)
+        checks.nonnegative_number("regularization", self.regularization)
+        checks.nonnegative_number("core_regularization", self.core_regularization)
+
+    @classmethod
+    def preset(cls, name: str) -> SGD:
+        """The parameters of the paper's experiments, by name: see PRESETS."""
+        return PRESETS[checks.choice("name", name, tuple(PRESETS))]
+
+    def penalties(self, model: FactorModel) -> Floats:
+        """Regularisation weight of each block."""
+        core = [] if model.core is None else [self.core_regularization]
+        return np.array([self.regularization] * model.order + core)
+
+    def solve(
+        self,
+        observations: Observations,
+        family: ModelFamily,
+        *,
+        seed: int | None = None,
+        start: FactorModel | None = None,
+        clip_norms: Sequence[float] | None = None,
+        watched: Sequence[int] = (),
+        noise: StepNoise | None = None,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> SGDRun:
+        """Fit a model of the family to the observations.
+
+        Parameters
+        ----------
+        seed : decides start values and orders; None draws fresh ones
+        start : the first model, instead of one drawn by the rule
+        clip_norms : largest gradient norm of each block, infinity for no clipping
+        watched : blocks whose largest gradient and features are recorded
+        noise : noise on one block's gradient
+        progress : called after each iteration with its number and its loss
+
+        Raises
+        ------
+        DivergenceError : where a residual or a parameter stops being finite
+        """
+        generator = np.random.default_rng(checks.seed(seed))
+        first = self.start.model(family, observations.shape, generator)
+        if start is not None:
+            if start.family.block_shapes(start.shape) != family.block_shapes(observations.shape):
+                raise InputError(f"start must be a model of {family} and shape {observations.shape}, got {start!r}")
+            first = start
+        parameters = first.parameters.copy()
+        starts, widths = first.block_starts, first.block_widths
+        number_of_blocks = len(starts)
+        norms = np.full(number_of_blocks, np.inf) if clip_norms is None else np.asarray(clip_norms, dtype=np.float64)
+        if norms.shape != (number_of_blocks,) or not (norms > 0).all():
+            raise InputError(f"clip_norms must be {number_of_blocks} positive numbers, one a block, got {clip_norms}")
+        watch = np.zeros(number_of_blocks, dtype=np.bool_)
+        watch[list(watched)] = True
+        largest_gradient, largest_feature = np.zeros(number_of_blocks), np.zeros(number_of_blocks)
+        no_noise = np.empty((0, 0))
+        losses = np.empty(self.iterations)
+        for iteration in range(self.iterations):
+            visits = generator.permutation(len(observations))
+            loss = 0.0
+            for begin in range(0, len(visits), len(visits) if noise is None else STEPS_A_BLOCK):
+                part = visits if noise is None else visits[begin : begin + STEPS_A_BLOCK]
+                loss += blocks.sgd_pass(
+                    parameters,
+                    starts,
+                    widths,
+                    observations.coordinates,
+                    observations.values,
+                    part,
+                    self.learning_rate,
+                    self.penalties(first),
+                    norms,
+                    -1 if noise is None else noise.block,
+                    no_noise if noise is None else noise.draw(len(part), int(widths[noise.block])),
+                    watch,
+                    largest_gradient,
+                    largest_feature,
+                )
+                if not np.isfinite(loss):
+                    break
+            if not (np.isfinite(loss) and np.isfinite(parameters).all()):
+                raise DivergenceError(
+                    f"SGD must stay finite, but diverged in iteration {iteration + 1} of {self.iterations}; "
+                    f"lower learning_rate ({self.learning_rate:g}), scale the values, or use less noise",
+                    iteration + 1,
+                )
+            losses[iteration] = loss / len(observations)
+            if progress is not None:
+                progress(iteration + 1, float(losses[iteration]))
+        return SGDRun(first.replace_parameters(parameters), losses, largest_gradient, largest_feature)
+
+
+PRESETS = {
+    "cp-synthetic": SGD(learning_rate=0.005, regularization=0.01),
+    "tucker-synthetic": SGD(learning_rate=0.005, regularization=0.001, core_regularization=0.0001),
+    "cp-ml-100k": SGD(learning_rate=0.005, regularization=0.01),
+    "tucker-ml-100k": SGD(learning_rate=0.003, regularization=0.01, core_regularization=0.001),
+}
