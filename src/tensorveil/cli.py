@@ -1,0 +1,83 @@
+"""The command line: parses, calls, prints."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tensorveil import __version__
+from tensorveil.errors import TensorveilError
+
+app = typer.Typer(
+    help="Complete partly observed tensors under differential privacy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tensorveil {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Complete partly observed tensors under differential privacy."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo-output"),
+) -> None:
+    """Complete the paper's benchmark tensor with each approach and show the errors beside the trivial floor.
+
+    Example: tensorveil demo --out demo-output
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from tensorveil import demo as demonstration
+
+    console = Console()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("completing", total=demonstration.number_of_fits())
+        shown, rows = demonstration.run_demo(lambda: bar.advance(line))
+    table = Table(title="RMSE against the noise-free truth: 20 x 20 x 20, rank 3, half missing, SNR 1")
+    for heading in ("approach", "privacy", "CP", "Tucker"):
+        table.add_column(heading, justify="left" if heading in ("approach", "privacy") else "right", no_wrap=True)
+    for row in rows:
+        if row.model != "cp":
+            continue
+        twin = next(
+            other
+            for other in rows
+            if (other.model, other.approach, other.epsilon) == ("tucker", row.approach, row.epsilon)
+        )
+        privacy = "none" if row.epsilon is None else f"claimed, epsilon {row.epsilon:g}"
+        name = {"the mean": "the mean (floor)", "no privacy": "SGD (baseline)"}.get(
+            row.approach, f"{row.approach} perturbation"
+        )
+        table.add_row(name, privacy, row.text, twin.text)
+    console.print(table)
+    picture = out / "demo.svg"
+    demonstration.draw_demo(shown, rows, picture)
+    console.print(
+        "The guarantees of these three algorithms are claimed by their paper, not proven: not for publication."
+    )
+    console.print(f"picture: {picture}", soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one line, not a traceback."""
+    try:
+        app()
+    except TensorveilError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(2) from None
