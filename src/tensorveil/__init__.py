@@ -54,7 +54,7 @@ _HOMES = {
     "synthetic": "tensorveil.data.synthetic",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> Any:

@@ -344,7 +344,8 @@ def _arrow_table(table: Any) -> pa.Table:
     if hasattr(table, "__arrow_c_stream__"):  # pandas from 2.2, polars, and every other Arrow-speaking frame
         return pa.table(table)
     raise InputError(
-        f"table must be an Arrow table, a pandas or polars data frame or a dict of columns, got {type(table).__name__}; "
+        "table must be an Arrow table, a pandas or polars data frame or a dict of columns, "
+        f"got {type(table).__name__}; "
         "convert it with pyarrow.table"
     )
 
@@ -390,7 +391,8 @@ def _encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tupl
     indices = pc.index_in(column, value_set=labels)
     if indices.null_count:
         raise InputError(
-            f"every label of {name!r} must be among the {len(labels)} given, got {indices.null_count} rows with others; "
+            f"every label of {name!r} must be among the {len(labels)} given, "
+            f"got {indices.null_count} rows with others; "
             "add their labels or leave those rows out"
         )
     return indices.to_numpy().astype(np.int64), _label_array(labels)

@@ -1,7 +1,7 @@
 """Predictions and stochastic gradient passes over the blocks of a model.
 
-A model is one flat vector of numbers, cut into blocks: one factor matrix a mode and, for Tucker, the core last. An entry
-w touches one row of each block, and its prediction is linear in each of these rows, with the others held fixed:
+A model is one flat vector of numbers, cut into blocks: one factor matrix a mode and, for Tucker, the core last. An
+entry w touches one row of each block, and its prediction is linear in each of these rows, with the others held fixed:
 
     xhat_w = phi_b . row_b        for every block b.
 
@@ -110,7 +110,7 @@ def sgd_pass(
         find_rows(coordinates, w, starts, widths, rows)
         e = values[w] - features(parameters, rows, widths, N, phi, work)
         if not np.isfinite(e):
-            return e * e
+            return float(e * e)
         loss += e * e
         first = 0
         for b in range(B):

@@ -9,12 +9,12 @@ from tensorveil.kernels.compiling import compiled
 @compiled
 def work_size(widths: NDArray[np.int64]) -> int:
     """Scratch for the partly contracted cores: |G| + |G|/r_1 + ... + 1, and as much again for the products."""
-    total = np.int64(0)
+    total = np.int64(1)
     size = widths[-1]
     for n in range(widths.size - 1):
         total += size
         size //= widths[n]
-    return 2 * (total + 1)
+    return int(2 * total)
 
 
 @compiled
@@ -74,4 +74,4 @@ def features(
         position += widths[n]
     for cell in range(core_size):
         phi[position + cell] = work[product + cell]
-    return xhat
+    return float(xhat)

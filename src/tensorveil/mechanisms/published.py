@@ -214,7 +214,7 @@ class OutputPerturbation:
         """The budget in equal shares on every factor and, for Tucker, the core."""
         number = len(family.block_shapes(shape))
         names: list[int | str] = [*range(len(shape)), "core"][:number]
-        return cls(lipschitz, {name: 1 / number for name in names})
+        return cls(lipschitz, dict.fromkeys(names, 1 / number))
 
     def run(
         self,

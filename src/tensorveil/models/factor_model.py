@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,7 @@ Integers = NDArray[np.int64]
 class ModelFamily(ABC):
     """A kind of model and its rank, before any number is known: `CP(rank=3)`, `Tucker(ranks=(4, 4, 2))`."""
 
-    name: str
+    name: ClassVar[str]
 
     @abstractmethod
     def ranks_for(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -115,7 +115,7 @@ class FactorModel(ABC):
         phi = np.empty(int(self.block_widths.sum()))
         blocks.entry_features(self.parameters, self.block_starts, self.block_widths, where, phi)
         parts = np.split(phi, np.cumsum(self.block_widths)[:-1])
-        return (*parts[: self.order], *(part.reshape(np.shape(self.core)) for part in parts[self.order :]))
+        return (*parts[: self.order], *(part.reshape(self.ranks) for part in parts[self.order :]))
 
     def gradient(
         self, coordinate: ArrayLike, value: float, regularization: float = 0.0, core_regularization: float = 0.0

@@ -72,8 +72,8 @@ class SGD:
 
     Examples
     --------
-    >>> SGD.preset("tucker-synthetic")
-    SGD(learning_rate=0.005, iterations=100, regularization=0.001, core_regularization=0.0001, start=UniformStart(low=0.0, high=1.0))
+    >>> SGD.preset("tucker-ml-100k").learning_rate
+    0.003
     """
 
     learning_rate: float = 0.005
