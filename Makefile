@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 export PYTHONHASHSEED = 0
 
-.PHONY: setup demo test test-all check figures format clean
+.PHONY: setup demo test test-all check figures format docs reprove clean
 
 setup: .venv/.ready
 
@@ -30,9 +30,17 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# the generated pages: the table of mechanisms and the schema of a guarantee
+docs: setup
+	$(BIN)/python docs/generate.py
+
+# after a proof was read again beside its changed function: make reprove NAME=statistic-values
+reprove: setup
+	$(BIN)/python docs/proofs/lock.py $(NAME)
+
 # make figures          every figure with the paper's number of runs (under an hour on two cores)
 # make figures QUICK=1  the same with few runs (under five minutes)
-FIGURES = figure1 figure2 figure3 clipping
+FIGURES = figure1 figure2 figure3 clipping proven_vs_published
 figures: setup
 	@for figure in $(FIGURES); do $(BIN)/python experiments/$$figure.py $(if $(QUICK),--quick) || exit 1; done
 

@@ -128,7 +128,8 @@ def main() -> None:
             found = study.select(
                 rows_of(measurements), model=model, scaling=scaling, approach="baseline", split="ua+ub", subset="all"
             )
-            best[model, scaling] = min(found, key=lambda row: row["mean"])["rank"]
+            whole = [row for row in found if row["diverged"] == 0]
+            best[model, scaling] = min(whole, key=lambda row: row["mean"])["rank"]
     grid = EPSILONS[::2] if options.quick else EPSILONS
     curves = [
         (split, scaling, model, approach, best[model, scaling], epsilon, run)

@@ -16,14 +16,26 @@ if TYPE_CHECKING:
     from tensorveil.errors import DivergenceError as DivergenceError
     from tensorveil.errors import InputError as InputError
     from tensorveil.errors import TensorveilError as TensorveilError
+    from tensorveil.errors import UnprovenError as UnprovenError
     from tensorveil.mechanisms import published as published
+    from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation as GradientPerturbation
+    from tensorveil.mechanisms.input_perturbation import InputPerturbation as InputPerturbation
+    from tensorveil.mechanisms.output_perturbation import OutputPerturbation as OutputPerturbation
+    from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation as StatisticPerturbation
     from tensorveil.metrics import rmse as rmse
     from tensorveil.models import algebra as algebra
     from tensorveil.models.cp import CP as CP
     from tensorveil.models.cp import CPModel as CPModel
     from tensorveil.models.tucker import Tucker as Tucker
     from tensorveil.models.tucker import TuckerModel as TuckerModel
+    from tensorveil.privacy.bounds import Bounds as Bounds
     from tensorveil.privacy.guarantee import Guarantee as Guarantee
+    from tensorveil.privacy.plan import Plan as Plan
+    from tensorveil.privacy.units import Unit as Unit
+    from tensorveil.release.fitting import complete as complete
+    from tensorveil.release.fitting import fit as fit
+    from tensorveil.release.release import Release as Release
+    from tensorveil.solvers.als import ALS as ALS
     from tensorveil.solvers.sgd import SGD as SGD
     from tensorveil.solvers.start import NormalStart as NormalStart
     from tensorveil.solvers.start import UniformStart as UniformStart
@@ -32,6 +44,18 @@ __version__ = "0.1.0"
 
 # name -> module that holds it; a module's own name stands for the module itself
 _HOMES = {
+    "ALS": "tensorveil.solvers.als",
+    "Bounds": "tensorveil.privacy.bounds",
+    "GradientPerturbation": "tensorveil.mechanisms.gradient_perturbation",
+    "InputPerturbation": "tensorveil.mechanisms.input_perturbation",
+    "OutputPerturbation": "tensorveil.mechanisms.output_perturbation",
+    "Plan": "tensorveil.privacy.plan",
+    "Release": "tensorveil.release.release",
+    "StatisticPerturbation": "tensorveil.mechanisms.statistic_perturbation",
+    "Unit": "tensorveil.privacy.units",
+    "UnprovenError": "tensorveil.errors",
+    "complete": "tensorveil.release.fitting",
+    "fit": "tensorveil.release.fitting",
     "BiScaling": "tensorveil.data.scaling",
     "CP": "tensorveil.models.cp",
     "CPModel": "tensorveil.models.cp",

@@ -24,9 +24,13 @@ def positive_integer(name: str, value: object, remedy: str = "give a whole numbe
 
 def finite_number(name: str, value: object, remedy: str = "give a finite number") -> float:
     """A real, finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(float(value)):
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # a whole number beyond the floats
+        number = math.inf
+    if not math.isfinite(number):
         raise InputError(f"{name} must be a finite number, got {value!r}; {remedy}")
-    return float(value)
+    return number
 
 
 def positive_number(name: str, value: object, remedy: str = "give a number above 0") -> float:
@@ -81,7 +85,7 @@ def order(number_of_modes: int) -> int:
 
 def shape(value: object) -> tuple[int, ...]:
     """Mode sizes: 2 to 6 positive whole numbers."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, np.ndarray)):
+    if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, np.ndarray)) or np.ndim(value) != 1:
         raise InputError(f"shape must be a sequence of mode sizes, got {value!r}; give e.g. (943, 1682, 213)")
     order(len(value))
     sizes = tuple(positive_integer(f"shape[{mode}]", size) for mode, size in enumerate(value))

@@ -16,6 +16,10 @@ class SizeError(InputError):
     """The request would need an absurd amount of memory."""
 
 
+class UnprovenError(InputError):
+    """No theorem covers the combination that was asked for; no flag turns this off."""
+
+
 class DivergenceError(TensorveilError, ArithmeticError):
     """A solver left the finite numbers.
 

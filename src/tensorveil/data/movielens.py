@@ -6,13 +6,14 @@ The data may be used for research but not redistributed, so they are read from a
 from __future__ import annotations
 
 import hashlib
+import http.client
 import io
 import os
 import shutil
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -114,7 +115,7 @@ def download_movielens(folder: str | os.PathLike[str], url: str = URL) -> Path:
         with urllib.request.urlopen(url, timeout=60) as answer:
             archive = zipfile.ZipFile(io.BytesIO(answer.read()))
         contents = {name: archive.read(f"ml-100k/{name}") for name in SHA256}
-    except (urllib.error.URLError, OSError, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, ValueError, http.client.HTTPException, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise DownloadError(
             f"MovieLens 100K could not be fetched ({error}); download ml-100k.zip by hand and give its folder as path"
         ) from error
@@ -124,7 +125,8 @@ def download_movielens(folder: str | os.PathLike[str], url: str = URL) -> Path:
                 f"{name} of the downloaded archive does not match its checksum; try again, or use a trusted copy"
             )
     parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=".ml-100k-", dir=parent))
+    aside = parent / f".ml-100k-{os.getpid()}"
+    aside.mkdir()
     try:
         for name, content in contents.items():
             (aside / name).write_bytes(content)

@@ -83,6 +83,8 @@ class Observations:
         labels: Sequence[ArrayLike | None] | None = None,
     ) -> Observations:
         """From a dense array in which NaN marks the missing cells."""
+        if isinstance(tensor, np.ma.MaskedArray):
+            tensor = np.ma.filled(tensor.astype(np.float64), math.nan)
         array = np.asarray(tensor, dtype=np.float64)
         checks.order(array.ndim)
         known = ~np.isnan(array)
@@ -197,9 +199,29 @@ class Observations:
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, and large
 
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        # pickle and copy give writeable arrays
+        for name, part in state[1].items():
+            setattr(self, name, part)
+        for array in (self._coordinates, self._values, *self._labels):
+            if array is not None:
+                array.setflags(write=False)
+
     def take(self, rows: ArrayLike) -> Observations:
         """The observations at these row numbers, or where a boolean mask holds."""
         chosen = np.asarray(rows)
+        if chosen.dtype == np.bool_ and chosen.shape == (len(self),):
+            chosen = np.flatnonzero(chosen)
+        if chosen.ndim != 1 or (chosen.size and not np.issubdtype(chosen.dtype, np.integer)):
+            raise InputError(
+                f"rows must be a list of row numbers or a mask of {len(self)}, got dtype {chosen.dtype} and shape "
+                f"{chosen.shape}; use numpy.flatnonzero of a condition"
+            )
+        chosen = chosen.astype(np.int64)
+        if chosen.size and not (-len(self) <= chosen.min() and chosen.max() < len(self)):
+            raise InputError(f"rows must be from 0 to {len(self) - 1}, got others; choose existing rows")
+        if self._duplicates != "keep" and len(np.unique(chosen % len(self))) != len(chosen):
+            raise InputError("rows must name every row once, got some twice; duplicates need duplicates='keep'")
         return self._replace(self._coordinates[chosen], self._values[chosen])
 
     def with_values(self, values: ArrayLike) -> Observations:
@@ -253,8 +275,8 @@ class Observations:
 
 def _frozen(array: NDArray[Any], source: object) -> NDArray[Any]:
     """The array, read-only; copied first where it is the caller's own, so that no one can change it later."""
-    if array.flags.writeable and source is not None and np.may_share_memory(array, np.asarray(source)):
-        array = array.copy()
+    if source is not None and np.may_share_memory(array, np.asarray(source)):
+        array = array.copy()  # also of a read-only view: its owner may still write
     array.setflags(write=False)
     return array
 
@@ -263,7 +285,12 @@ def _check_mode_names(names: Sequence[str] | None, order: int) -> tuple[str, ...
     if names is None:
         return tuple(f"mode_{number}" for number in range(order))
     result = tuple(names)
-    if len(result) != order or len(set(result)) != order or not all(isinstance(name, str) and name for name in result):
+    if (
+        isinstance(names, str)
+        or len(result) != order
+        or len(set(result)) != order
+        or not all(isinstance(name, str) and name for name in result)
+    ):
         raise InputError(f"mode_names must be {order} different, non-empty names, got {names!r}; give one a mode")
     return result
 
@@ -340,7 +367,10 @@ def _arrow_table(table: Any) -> pa.Table:
     if isinstance(table, pa.Table):
         return table
     if isinstance(table, Mapping):
-        return pa.table(dict(table))
+        try:
+            return pa.table(dict(table))
+        except (pa.ArrowException, TypeError) as error:
+            raise InputError(f"table must have columns of one length, got others ({error}); correct them") from error
     if hasattr(table, "__arrow_c_stream__"):  # pandas from 2.2, polars, and every other Arrow-speaking frame
         return pa.table(table)
     raise InputError(
@@ -360,7 +390,12 @@ def _value_column(column: pa.ChunkedArray, name: str) -> Floats:
         raise InputError(
             f"the value column {name!r} must have no empty cells, got {column.null_count}; leave those rows out"
         )
-    return np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    try:
+        return np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"the value column {name!r} must hold numbers that a float can, got others ({error}); scale it first"
+        ) from error
 
 
 def _encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple[NDArray[np.int64], Labels]:
@@ -368,11 +403,14 @@ def _encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tupl
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_dictionary(column.type):
+        column = pa.chunked_array(
+            [_plain_texts(chunk.dictionary).take(chunk.indices) for chunk in column.chunks],
+        )
+    column = _plain_texts(column)
+    kind = column.type
     if column.null_count:
         raise InputError(f"the column {name!r} must have no empty cells, got {column.null_count}; leave those rows out")
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_null(kind):
         raise InputError(
             f"the column {name!r} must hold texts, whole numbers or dates, got {kind}; "
@@ -383,7 +421,11 @@ def _encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tupl
         labels = labels.take(pc.sort_indices(labels))
         return pc.index_in(column, value_set=labels).to_numpy().astype(np.int64), _label_array(labels)
     try:
-        labels = pa.array(np.asarray(given).tolist(), type=kind)
+        array = np.asarray(given)
+        # Arrow knows the unit of a time and refuses to cut a fraction off
+        labels = pa.array(array).cast(kind) if array.dtype.kind in "Mf" else pa.array(array.tolist(), type=kind)
+        if labels.null_count:
+            raise TypeError("empty label")
     except (pa.ArrowException, TypeError) as error:
         raise InputError(
             f"the labels of {name!r} must be of the column's type {kind}, got others; convert one of them"
@@ -396,6 +438,17 @@ def _encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tupl
             "add their labels or leave those rows out"
         )
     return indices.to_numpy().astype(np.int64), _label_array(labels)
+
+
+def _plain_texts(column: Any) -> Any:
+    """Texts as Arrow's compute functions take them: polars sends views."""
+    import pyarrow as pa
+
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    if pa.types.is_binary_view(column.type):
+        return column.cast(pa.large_binary())
+    return column
 
 
 def _label_array(labels: pa.Array) -> Labels:

@@ -57,7 +57,7 @@ class MinMaxScaling:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BiScaling:
     """Rows and columns of every slice of a 3-way tensor brought to mean zero and variance one.
 
@@ -100,8 +100,8 @@ class BiScaling:
             alpha = _weighted_mean(row, x - beta[column], 1 / gamma[column])
             beta = _weighted_mean(column, x - alpha[row], 1 / tau[row])
             residual = x - alpha[row] - beta[column]
-            tau = _scale(row, residual / gamma[column])
-            gamma = _scale(column, residual / tau[row])
+            tau = _scale(row, residual / gamma[column], 1e-8 * float(x.var()))  # tau has the unit of x
+            gamma = _scale(column, residual / tau[row], 1e-8)
         number_of_slices = observations.shape[mode]
         slice_alpha = np.full(number_of_slices, x.mean())
         slice_beta = np.zeros(number_of_slices)
@@ -114,6 +114,10 @@ class BiScaling:
 
     def scaled(self, observations: Observations) -> Observations:
         """The observations with standardised values."""
+        if observations.shape != self.shape:
+            raise InputError(
+                f"observations must have the shape {self.shape} of the training data, got {observations.shape}"
+            )
         centre, scale, _ = self._terms(observations.coordinates)
         return observations.with_values((observations.values - centre) / scale)
 
@@ -155,7 +159,7 @@ def _weighted_mean(groups: Integers, values: Floats, weights: Floats) -> Floats:
     return np.bincount(groups, weights * values) / np.where(totals == 0, 1.0, totals)
 
 
-def _scale(groups: Integers, deviations: Floats, vanishing: float = 1e-8) -> Floats:
+def _scale(groups: Integers, deviations: Floats, vanishing: float) -> Floats:
     counts = np.bincount(groups)
     variance = np.bincount(groups, deviations**2) / counts
-    return np.sqrt(np.where((counts == 1) | (variance < vanishing), 1.0, variance))
+    return np.sqrt(np.where((counts == 1) | (variance <= vanishing), 1.0, variance))

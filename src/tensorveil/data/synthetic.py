@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -21,7 +22,7 @@ SCALINGS = ("min-max", "max-abs", "none")
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SyntheticTensor:
     """A benchmark of completion: noisy training and test entries, and the noise-free truth behind them.
 
@@ -63,7 +64,7 @@ def tucker_tensor(
 ) -> Floats:
     """A dense Tucker tensor: factors with orthonormal columns, standard normal core."""
     sizes = checks.shape(shape)
-    numbers = (ranks,) * len(sizes) if isinstance(ranks, int) else tuple(ranks)
+    numbers = tuple(ranks) if isinstance(ranks, Sequence) else (ranks,) * len(sizes)
     if len(numbers) != len(sizes) or any(
         checks.positive_integer("ranks", rank) > size for rank, size in zip(numbers, sizes, strict=False)
     ):

@@ -7,6 +7,7 @@ cryptographic, here and nowhere else.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -27,11 +28,10 @@ Progress = Callable[[int, float], None]
 PAPER = "Wei, Li, Mao, Wang, Applying Differential Privacy to Tensor Completion"
 DEFAULT_CLIP_NORM = 0.1  # chosen by experiments/clipping.py; the paper gives no number
 WEAK_NOISE = "the noise is drawn in floating point from a generator that is not cryptographic"
-BLOCKS = ("factors", "core")
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PublishedRun:
     """What a published algorithm gives.
 
@@ -81,6 +81,8 @@ class InputPerturbation:
 
     def __post_init__(self) -> None:
         for name, pair in (("bounds", self.bounds), ("clamp", self.clamp)):
+            if pair is not None and len(pair) != 2:
+                raise InputError(f"{name} must be (low, high), got {pair}; give two numbers")
             if pair is not None and not checks.finite_number(name, pair[0]) < checks.finite_number(name, pair[1]):
                 raise InputError(f"{name} must be (low, high) with low below high, got {pair}; swap them")
 
@@ -99,6 +101,8 @@ class InputPerturbation:
         solver = SGD() if sgd is None else sgd
         generator, solver_seed = _generators(seed)
         if self.zero_filled:
+            if self.bounds is not None and not self.bounds[0] <= 0 <= self.bounds[1]:
+                raise InputError(f"bounds must hold 0 where missing cells are zeros, got {self.bounds}; widen them")
             observations = Observations.from_dense(observations.to_dense(missing=0.0))
         values = observations.values
         low, high = self.bounds if self.bounds is not None else (float(values.min()), float(values.max()))
@@ -204,6 +208,7 @@ class OutputPerturbation:
             checks.positive_number("lipschitz", self.lipschitz)
         if self.shares is not None:
             total = sum(checks.positive_number(f"shares[{block!r}]", share) for block, share in self.shares.items())
+            object.__setattr__(self, "shares", dict(self.shares))
             if abs(total - 1) > 1e-9:
                 raise InputError(f"shares must add up to 1, got {total:g}; divide each by {total:g}")
 
@@ -308,7 +313,7 @@ class _RowNoise:
 def _generators(seed: int | None) -> tuple[np.random.Generator, int]:
     """The noise's generator and the solver's seed: with one seed, start and order are those of every other run."""
     number = checks.seed(seed)
-    entropy = int(np.random.SeedSequence().generate_state(1)[0]) if number is None else number
+    entropy = secrets.randbits(128) if number is None else number
     return np.random.default_rng(np.random.SeedSequence(entropy).spawn(1)[0]), entropy
 
 
@@ -323,7 +328,7 @@ def _smoothness(solver: SGD, result: SGDRun, noised: tuple[int, ...]) -> dict[st
     """
     penalties = solver.penalties(result.model)
     beta = max(2 * float(result.largest_feature[block]) + 2 * float(penalties[block]) for block in noised)
-    return {"beta": beta, "smoothness_condition_held": solver.learning_rate <= 2 / beta}
+    return {"beta": beta, "smoothness_condition_held": solver.learning_rate * beta <= 2}
 
 
 def _claim(epsilon: float, what: str, reasons: list[str], seed: int | None) -> Guarantee:

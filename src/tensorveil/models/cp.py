@@ -89,4 +89,6 @@ class CPModel(FactorModel):
         """From a `tensorly.cp_tensor.CPTensor` or a (weights, factors) pair; weights go into the first factor."""
         weights, factors = tensor
         first = np.asarray(factors[0], dtype=np.float64)
+        if weights is not None and np.shape(weights) != first.shape[1:]:
+            raise InputError(f"weights must be {first.shape[1]}, one a component, got shape {np.shape(weights)}")
         return cls([first if weights is None else first * np.asarray(weights, dtype=np.float64), *factors[1:]])

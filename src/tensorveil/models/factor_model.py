@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,6 +68,8 @@ class FactorModel(ABC):
         sizes = np.array([block.size for block in whole], dtype=np.int64)
         self.block_starts: Integers = np.cumsum(sizes) - sizes
         self.block_widths: Integers = np.array([*(matrix.shape[1] for matrix in matrices), *sizes[len(matrices) :]])
+        self.block_starts.setflags(write=False)
+        self.block_widths.setflags(write=False)
         views = [
             part.reshape(block.shape)
             for part, block in zip(np.split(self.parameters, self.block_starts[1:]), whole, strict=True)
@@ -146,7 +149,7 @@ class FactorModel(ABC):
     def slice(self, mode: int, index: int, max_cells: int = checks.MAX_DENSE_CELLS) -> Floats:
         """The reconstructed slice at one index of one mode: a tensor without that mode."""
         number = checks.mode(mode, self.order)
-        if isinstance(index, bool) or not 0 <= index < self.shape[number]:
+        if isinstance(index, bool) or not isinstance(index, Integral) or not 0 <= index < self.shape[number]:
             raise InputError(
                 f"index must be from 0 to {self.shape[number] - 1} in mode {number}, got {index!r}; choose another"
             )
@@ -173,6 +176,11 @@ class FactorModel(ABC):
         )
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, and large
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # pickle and copy would give writeable arrays that share no memory
+        blocks = [*self.factors] if self.core is None else [*self.factors, self.core]
+        return self.family.model, (blocks,)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, ranks={self.ranks})"

@@ -31,7 +31,7 @@ class Tucker(ModelFamily):
     name: ClassVar[str] = "tucker"
 
     def __post_init__(self) -> None:
-        if isinstance(self.ranks, (Sequence, np.ndarray)) and not isinstance(self.ranks, str):
+        if isinstance(self.ranks, (Sequence, np.ndarray)) and np.ndim(self.ranks) == 1:
             checks.order(len(self.ranks))
             numbers = tuple(checks.positive_integer(f"ranks[{mode}]", rank) for mode, rank in enumerate(self.ranks))
             object.__setattr__(self, "ranks", numbers)

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+import json
+import platform
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from typing import Any, final
 
 from tensorveil import checks
+from tensorveil.errors import InputError
+from tensorveil.privacy.plan import Plan
+from tensorveil.privacy.theorems import THEOREMS
 
 STATUSES = ("proven", "claimed", "none")
+SCHEMA_VERSION = 1
+SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting")
+
+
+@final
+@dataclass(frozen=True)
+class GuaranteeStage:
+    """One paid reading of the data, as it was planned: see Stage."""
+
+    name: str
+    theorem: str
+    sensitivity: str
+    noise: str
+    event: dict[str, Any]
 
 
 @final
@@ -20,9 +40,9 @@ class Guarantee:
     epsilon, delta : float
         The stated parameters of differential privacy.
     unit : str
-        What one change between neighbouring data sets is: "value" = one value replaced by any other.
+        What one change between neighbouring data sets is, e.g. "value" or "slice:user".
     status : str
-        "proven": a theorem of this project covers the run. "claimed": a publication states it and it is reproduced
+        "proven": theorems of this project cover the run. "claimed": a publication states it and it is reproduced
         as printed, without a valid proof. "none": no privacy.
     source : str
         Where the statement comes from.
@@ -30,6 +50,14 @@ class Guarantee:
         For a claim: why it is not proven.
     seeded : bool
         Whether the noise came from a seed, which anybody who knows it can subtract.
+    neighbours, released, not_protected : str
+        In plain words: how neighbouring data sets differ, what may be shown to anybody, what is not covered.
+    stages : tuple of GuaranteeStage
+    theorems : tuple of str
+        Ids of docs/proofs with their sources.
+    assumptions_checked, assumptions_trusted : tuple of str
+        What the code made sure of, and what it must take from the caller.
+    software : tuple of (name, version)
     """
 
     epsilon: float
@@ -39,9 +67,54 @@ class Guarantee:
     source: str
     reasons: tuple[str, ...] = ()
     seeded: bool = False
+    neighbours: str = ""
+    released: str = ""
+    not_protected: str = ""
+    stages: tuple[GuaranteeStage, ...] = ()
+    theorems: tuple[str, ...] = ()
+    assumptions_checked: tuple[str, ...] = ()
+    assumptions_trusted: tuple[str, ...] = ()
+    software: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         checks.choice("status", self.status, STATUSES)
+
+    @classmethod
+    def of_plan(cls, plan: Plan, *, seeded: bool, joint: bool) -> Guarantee:
+        """The guarantee of a run of this plan."""
+        request = plan.request
+        name = request.unit_name
+        released = "the whole model: offsets, factors, core, and everything computed from them"
+        if joint:
+            released = (
+                f"the model without the rows and offsets of {name}; each {name}'s own row, predictions and errors "
+                f"go to that {name} alone (joint differential privacy)"
+            )
+        names = tuple(dict.fromkeys(stage.theorem for stage in plan.stages))
+        return cls(
+            plan.epsilon,
+            plan.delta,
+            str(request.unit),
+            "proven",
+            "tensorveil's proofs (docs/proofs)",
+            seeded=seeded,
+            neighbours=request.unit.neighbours(name),
+            released=released,
+            not_protected=(
+                f"shape, labels and bounds; public under this unit: {request.unit.public_facts}; "
+                "what follows from the population as a whole; running time and memory"
+            ),
+            stages=tuple(
+                GuaranteeStage(stage.name, stage.theorem, stage.sensitivity, stage.noise, stage.event.to_json())
+                for stage in plan.stages
+            ),
+            theorems=tuple(f"{name} ({THEOREMS[name].source})" for name in names),
+            assumptions_checked=tuple(
+                text for text in plan.assumptions_checked if not (seeded and text.startswith("noise comes from"))
+            ),
+            assumptions_trusted=plan.assumptions_trusted,
+            software=(("python", platform.python_version()), *((name, version(name)) for name in SOFTWARE)),
+        )
 
     @property
     def publishable(self) -> bool:
@@ -51,9 +124,30 @@ class Guarantee:
     def __str__(self) -> str:
         if self.status == "none":
             return "No privacy: the model may tell everything about the data. Not for publication."
-        stated = f"epsilon = {self.epsilon:g}" + (f", delta = {self.delta:g}" if self.delta else "")
+        stated = f"epsilon = {self.epsilon:.4g}" + (f" and delta = {self.delta:.3g}" if self.delta else "")
         if self.status == "proven":
-            text = f"Proven: {stated} for the unit {self.unit!r} ({self.source})."
-            return text + (" Seeded: not for release." if self.seeded else "")
+            sentence = (
+                f"Proven {stated}: whoever sees {self.released}, learns almost the same about the data "
+                f"whether or not {self.neighbours} (unit {self.unit!r})."
+            )
+            return sentence + (" Seeded: not for release." if self.seeded else "")
         lines = [f"Claimed, not proven: {stated} for the unit {self.unit!r}, after {self.source}. Not for publication."]
         return "\n".join([*lines, *(f"- {reason}" for reason in self.reasons)])
+
+    def to_json(self) -> str:
+        """The guarantee as JSON, by the schema docs/guarantee.schema.json."""
+        return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self), "publishable": self.publishable}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Guarantee:
+        """A guarantee from its JSON."""
+        found = json.loads(text)
+        if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION:
+            raise InputError(f"a guarantee's JSON must have schema_version {SCHEMA_VERSION}, got another; update")
+        known = {one.name: found[one.name] for one in fields(cls)}
+        for name, value in known.items():
+            if name == "stages":
+                known[name] = tuple(GuaranteeStage(**stage) for stage in value)
+            elif isinstance(value, list):
+                known[name] = tuple(tuple(part) if isinstance(part, list) else part for part in value)
+        return cls(**known)

@@ -33,7 +33,7 @@ class StepNoise(Protocol):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SGDRun:
     """What a run of SGD gives.
 
@@ -138,7 +138,9 @@ class SGD:
         if norms.shape != (number_of_blocks,) or not (norms > 0).all():
             raise InputError(f"clip_norms must be {number_of_blocks} positive numbers, one a block, got {clip_norms}")
         watch = np.zeros(number_of_blocks, dtype=np.bool_)
-        watch[list(watched)] = True
+        for block in watched:
+            watch[_block("watched", block, number_of_blocks)] = True
+        noised = -1 if noise is None else _block("noise.block", noise.block, number_of_blocks)
         largest_gradient, largest_feature = np.zeros(number_of_blocks), np.zeros(number_of_blocks)
         no_noise = np.empty((0, 0))
         losses = np.empty(self.iterations)
@@ -157,8 +159,8 @@ class SGD:
                     self.learning_rate,
                     self.penalties(first),
                     norms,
-                    -1 if noise is None else noise.block,
-                    no_noise if noise is None else noise.draw(len(part), int(widths[noise.block])),
+                    noised,
+                    no_noise if noise is None else _drawn(noise, len(part), int(widths[noised])),
                     watch,
                     largest_gradient,
                     largest_feature,
@@ -175,6 +177,19 @@ class SGD:
             if progress is not None:
                 progress(iteration + 1, float(losses[iteration]))
         return SGDRun(first.replace_parameters(parameters), losses, largest_gradient, largest_feature)
+
+
+def _block(name: str, value: int, number_of_blocks: int) -> int:
+    if not 0 <= value < number_of_blocks:
+        raise InputError(f"{name} must be from 0 to {number_of_blocks - 1}, got {value!r}; name a block of the model")
+    return value
+
+
+def _drawn(noise: StepNoise, steps: int, width: int) -> Floats:
+    rows = np.ascontiguousarray(noise.draw(steps, width), dtype=np.float64)
+    if rows.shape != (steps, width):  # the kernel does not check
+        raise InputError(f"noise must be {steps} rows of {width} numbers, got shape {rows.shape}; draw one row a step")
+    return rows
 
 
 PRESETS = {

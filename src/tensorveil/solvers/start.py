@@ -60,3 +60,11 @@ class NormalStart(Start):
 
     def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.float64]:
         return generator.normal(self.mean, self.std, shape)
+
+
+def public_start(family: ModelFamily, shape: tuple[int, ...], std: float) -> FactorModel:
+    """A first model that is the same for everybody: normal numbers from a fixed, public stream.
+
+    Start values of a private mechanism are public; secret ones would gain nothing.
+    """
+    return NormalStart(std=std).model(family, shape, np.random.default_rng(20260101))

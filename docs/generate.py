@@ -1,0 +1,150 @@
+"""Writes the pages that are made from the code: choose_a_mechanism.md and guarantee.schema.json (`make docs`)."""
+
+import json
+from pathlib import Path
+
+import tensorveil as tv
+from tensorveil.privacy.guarantee import SCHEMA_VERSION, STATUSES, Guarantee
+from tensorveil.privacy.theorems import THEOREMS
+
+FOLDER = Path(__file__).parent
+UNITS = ("value", "slice_values", "entry", "slice")
+SHAPE = (6, 5, 4)
+INTRODUCTION = """# Choose a mechanism
+
+<!-- made by `make docs` from the code: change docs/generate.py, not this page -->
+
+First choose the unit: whose privacy is promised.
+
+| unit | neighbouring data sets differ in | public besides the shape |
+|---|---|---|
+"""
+ADVICE = """
+Then the mechanism. A cell names the theorem ([proofs/](proofs)) and whether pure privacy (delta = 0) is possible; an empty
+cell has no theorem and raises `UnprovenError`, whatever the options.
+
+"""
+RULES = """
+- Nobody but the holder of a value may see it, not even you: `InputPerturbation().randomize(...)` at the source.
+- Unit `value`, ratings or other values on a small grid: `InputPerturbation` (the optimal channel) from epsilon 2 or so.
+- Unit `value`, small epsilon: `StatisticPerturbation` or `OutputPerturbation`; many observations a row help both.
+- Unit `entry`: `StatisticPerturbation` or `GradientPerturbation` with delta above 0.
+- Unit `slice` (a whole user): `StatisticPerturbation`; users keep their own rows (joint privacy) and call
+  `release.personalize(own_observations)`.
+- The algorithms of `tensorveil.published` are *claimed*, not proven: for comparison only.
+
+Measured accuracy: [experiments/README.md](../experiments/README.md).
+"""
+
+
+def mechanisms() -> dict[str, tv.StatisticPerturbation]:
+    """The proven mechanisms by the name of their class."""
+    return {
+        "InputPerturbation": tv.InputPerturbation(),
+        "GradientPerturbation": tv.GradientPerturbation(),
+        "OutputPerturbation": tv.OutputPerturbation(),
+        "StatisticPerturbation": tv.StatisticPerturbation(),
+    }
+
+
+def unit_for(kind: str) -> tv.Unit:
+    """A unit of this kind on the first mode."""
+    return tv.Unit(kind, 0, at_most=3) if kind.startswith("slice") else tv.Unit(kind)
+
+
+def cell(mechanism: tv.StatisticPerturbation, kind: str) -> str:
+    """What one mechanism offers for one unit, found out by planning, for CP and Tucker alike."""
+    offers: dict[float, set[str]] = {}
+    for delta in (0.0, 1e-4):
+        for family in (tv.CP(2), tv.Tucker(2)):
+            try:
+                plan = mechanism.plan(family, tv.Bounds(1, 5), unit_for(kind), 1.0, delta, shape=SHAPE)
+            except tv.InputError:  # UnprovenError is one, too
+                continue
+            offers.setdefault(delta, set()).update(stage.theorem for stage in plan.stages)
+    if not offers:
+        return ""
+    names = sorted({name for found in offers.values() for name in found if THEOREMS[name].mechanism != "offsets"})
+    kinds = {(True, True): "pure or delta > 0", (True, False): "pure", (False, True): "delta > 0"}
+    return f"{', '.join(names)}; {kinds[0.0 in offers, 1e-4 in offers]}"
+
+
+def choose_page() -> str:
+    """The page docs/choose_a_mechanism.md."""
+    lines = [INTRODUCTION]
+    for kind in UNITS:
+        unit = unit_for(kind)
+        lines.append(f"| `{kind}` | {unit.neighbours('index')} | {unit.public_facts} |\n")
+    lines.append(ADVICE)
+    lines.append("| unit | " + " | ".join(mechanisms()) + " |\n|---|" + "---|" * len(mechanisms()) + "\n")
+    for kind in UNITS:
+        cells = " | ".join(cell(mechanism, kind) for mechanism in mechanisms().values())
+        lines.append(f"| `{kind}` | {cells} |\n")
+    lines.append(RULES)
+    return "".join(lines)
+
+
+def guarantee_schema() -> dict:
+    """The JSON schema of Guarantee.to_json."""
+    text, texts = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
+    stage = {
+        "type": "object",
+        "required": ["name", "theorem", "sensitivity", "noise", "event"],
+        "properties": {
+            "name": text,
+            "theorem": {"enum": list(THEOREMS)},
+            "sensitivity": text,
+            "noise": text,
+            "event": {"type": "object", "required": ["kind"]},
+        },
+        "additionalProperties": False,
+    }
+    pair = {"type": "array", "prefixItems": [text, text], "minItems": 2, "maxItems": 2}
+    properties = {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "epsilon": {"type": "number", "exclusiveMinimum": 0},
+        "delta": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        "unit": text,
+        "status": {"enum": list(STATUSES)},
+        "source": text,
+        "reasons": texts,
+        "seeded": {"type": "boolean"},
+        "neighbours": text,
+        "released": text,
+        "not_protected": text,
+        "stages": {"type": "array", "items": stage},
+        "theorems": texts,
+        "assumptions_checked": texts,
+        "assumptions_trusted": texts,
+        "software": {"type": "array", "items": pair},
+        "publishable": {"type": "boolean"},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": Guarantee.__name__,
+        "description": (Guarantee.__doc__ or "").split("\n")[0],
+        "type": "object",
+        "required": list(properties),
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def pages() -> dict[str, str]:
+    """File name -> content of every generated page."""
+    return {
+        "choose_a_mechanism.md": choose_page(),
+        "guarantee.schema.json": json.dumps(guarantee_schema(), indent=1) + "\n",
+    }
+
+
+def main() -> None:
+    for name, content in pages().items():
+        aside = FOLDER / f"{name}.part"
+        aside.write_text(content)
+        aside.replace(FOLDER / name)
+        print(f"docs/{name}")
+
+
+if __name__ == "__main__":
+    main()

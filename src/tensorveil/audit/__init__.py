@@ -1,0 +1,1 @@
+"""Checks of privacy claims: replays against a neighbour, brute force, lower bounds."""

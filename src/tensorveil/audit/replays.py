@@ -1,0 +1,212 @@
+"""Replay: hand the noisy outputs of one run to a run on a neighbouring data set, and compare what is under the noise.
+
+If every statistic before noise differs by no more than its declared sensitivity, calls are equal in number, shape and
+scale, and the final release is the same bit for bit, then the release is a function of noisy outputs whose price is
+what was declared. (Handing over the noise *draws* instead would compare runs whose states have parted.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.data.observations import Observations
+from tensorveil.errors import TensorveilError
+from tensorveil.models.completion import Completion
+from tensorveil.privacy.channels import Channel
+from tensorveil.privacy.events import GaussianEvent, PureEvent, SampledGaussianEvent
+from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.plan import Plan
+from tensorveil.release.fitting import fit
+
+TOLERANCE = 1e-9  # relative: sensitivities of floating-point rows, not of whole numbers
+
+
+class ReplayError(TensorveilError, AssertionError):
+    """A replay has shown that a declared sensitivity, or the independence of the release from the data, is false."""
+
+
+@final
+@dataclass(frozen=True)
+class NoisyCall:
+    """One request for noise: its kind, the statistic before noise, its public parameters, and what came out."""
+
+    kind: str
+    statistic: NDArray[Any]
+    parameters: dict[str, Any]
+    output: Any
+
+
+@final
+@dataclass(frozen=True)
+class Replay:
+    """What a replay found: for each call how much of its declared sensitivity the neighbour used, 1 being all."""
+
+    used: tuple[float, ...]
+    calls: tuple[NoisyCall, ...] = field(repr=False)
+
+    @property
+    def largest(self) -> float:
+        """The largest share of a declared sensitivity that was used."""
+        return max(self.used, default=0.0)
+
+
+class _Recorder(NoiseSource):
+    """Records every call; handed an earlier recording, it answers with that one's outputs."""
+
+    def __init__(self, seed: int, recorded: list[NoisyCall] | None = None) -> None:
+        super().__init__(seed)
+        self.calls: list[NoisyCall] = []
+        self._recorded = recorded
+
+    def laplace(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
+        return np.asarray(self._answer("laplace", statistic, parameters, super().laplace))
+
+    def gaussian(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
+        return np.asarray(self._answer("gaussian", statistic, parameters, super().gaussian))
+
+    def rows(self, statistic: NDArray[np.float64], **parameters: Any) -> NDArray[np.float64]:
+        return np.asarray(self._answer("rows", statistic, parameters, super().rows))
+
+    def choose(self, scores: NDArray[np.float64], **parameters: Any) -> int:
+        return int(self._answer("choose", scores, parameters, super().choose))
+
+    def channel(self, symbols: NDArray[np.int64], channel: Channel) -> NDArray[np.int64]:
+        draw = super().channel
+        return np.asarray(self._answer("channel", symbols, {"channel": channel}, lambda one, **_: draw(one, channel)))
+
+    def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
+        """Coins are secret, not released: both runs get the same for the units they share, an added unit gets heads."""
+        if self._recorded is None:
+            tossed = super().coins(count, probability)
+        else:
+            earlier = np.asarray(self._next("coins").output)
+            tossed = np.concatenate([earlier, np.ones(max(0, count - len(earlier)), dtype=np.bool_)])[:count]
+        self.calls.append(NoisyCall("coins", np.empty(0), {"probability": probability}, tossed))
+        return tossed
+
+    def key(self) -> bytes:
+        made = super().key() if self._recorded is None else self._next("key").output
+        self.calls.append(NoisyCall("key", np.empty(0), {}, made))
+        return bytes(made)
+
+    def _next(self, kind: str) -> NoisyCall:
+        place = len(self.calls)
+        if self._recorded is None or place >= len(self._recorded) or self._recorded[place].kind != kind:
+            raise ReplayError(f"call {place} must be the same on neighbouring data, got {kind!r} on one of them only")
+        return self._recorded[place]
+
+    def _answer(self, kind: str, statistic: NDArray[Any], parameters: dict[str, Any], draw: Any) -> Any:
+        output = draw(statistic, **parameters) if self._recorded is None else self._next(kind).output
+        self.calls.append(NoisyCall(kind, np.array(statistic), dict(parameters), output))
+        return output.copy() if isinstance(output, np.ndarray) else output
+
+
+def replay(observations: Observations, neighbour: Observations, plan: Plan, seed: int = 0) -> Replay:
+    """Run the plan on the observations, hand its noisy outputs to a run on the neighbour, and compare.
+
+    An added observation must stand last in the neighbour (or in the observations), so that coins match.
+
+    Raises
+    ------
+    ReplayError : where a statistic moves by more than declared, calls differ, costs exceed the plan, or the final
+        releases are not the same bit for bit
+    """
+    first = _Recorder(seed)
+    release = fit(observations, plan, noise=first)
+    second = _Recorder(seed, first.calls)
+    other = fit(neighbour, plan, noise=second)
+    if len(first.calls) != len(second.calls):
+        raise ReplayError(f"both runs must make one number of calls, got {len(first.calls)} and {len(second.calls)}")
+    used = tuple(_share(place, *pair) for place, pair in enumerate(zip(first.calls, second.calls, strict=True)))
+    _compare_costs(first.calls, second.calls, plan)
+    if not _identical(release.model, other.model):
+        raise ReplayError("the final release must be the same bit for bit given the same noisy outputs, got two")
+    return Replay(used, tuple(first.calls))
+
+
+def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
+    """How much of its declared sensitivity a call used; raises where that is more than all."""
+    if mine.kind in ("coins", "key"):
+        return 0.0
+    if mine.statistic.shape != theirs.statistic.shape or not _same(mine.parameters, theirs.parameters):
+        raise ReplayError(f"call {place} ({mine.kind}) must have one shape and scale on neighbours, got two")
+    change = theirs.statistic.astype(np.float64) - mine.statistic.astype(np.float64)
+    parameters = mine.parameters
+    if mine.kind == "laplace":
+        share = float(np.abs(theirs.statistic - mine.statistic).sum()) / float(parameters["sensitivity"])
+    elif mine.kind == "gaussian":
+        share = float(np.linalg.norm(change)) * float(parameters["grid"]) / float(parameters["sensitivity"])
+    elif mine.kind == "rows":
+        if parameters.get("shaping") is not None:
+            shaping = np.broadcast_to(parameters["shaping"], (*change.shape, change.shape[1]))
+            change = np.linalg.solve(shaping, change[..., None])[..., 0]
+        share = float((np.linalg.norm(change, axis=1) / parameters["sensitivity"]).sum())
+    elif mine.kind == "choose":
+        share = float(np.abs(change).max()) / float(parameters["sensitivity"])
+    else:  # a channel: one symbol may differ for each epsilon of its table; _compare_costs counts them
+        return 1.0 if change.any() else 0.0
+    if share > 1 + TOLERANCE:
+        raise ReplayError(
+            f"call {place} ({mine.kind}) must move by its declared sensitivity at most, got {share:.6g} times it"
+        )
+    return share
+
+
+def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -> None:
+    """The calls must cost no more than the events of the plan."""
+    pure = precision = sampled = 0.0
+    sampling = False
+    for call, other in zip(mine, theirs, strict=True):
+        if call.kind in ("laplace", "rows", "choose"):  # equal statistics cost nothing: parallel composition
+            pure += 0.0 if np.array_equal(call.statistic, other.statistic) else call.parameters["epsilon"]
+        elif call.kind == "channel":
+            pure += call.parameters["channel"].epsilon * int((call.statistic != other.statistic).sum())
+        elif call.kind == "coins":
+            sampling = True
+        elif call.kind == "gaussian":
+            cost = (call.parameters["sensitivity"] / call.parameters["noise_std"]) ** 2
+            precision, sampled = (precision, sampled + cost) if sampling else (precision + cost, sampled)
+            sampling = False
+    allowed = math.fsum(event.epsilon * event.count for event in plan.events if isinstance(event, PureEvent))
+    precisions = math.fsum(
+        event.count / event.noise_multiplier**2 for event in plan.events if isinstance(event, GaussianEvent)
+    )
+    samplings = math.fsum(
+        event.count * ((2.0 if event.replace else 1.0) / event.noise_multiplier) ** 2
+        for event in plan.events
+        if isinstance(event, SampledGaussianEvent)
+    )
+    for name, spent, planned in (
+        ("pure epsilon", pure, allowed),
+        ("Gaussian precision", precision, precisions),
+        ("sampled Gaussian precision", sampled, samplings),
+    ):
+        if spent > planned * (1 + TOLERANCE):
+            raise ReplayError(f"{name} must be at most what the plan pays, {planned:.6g}, got {spent:.6g}")
+
+
+def _same(mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    return mine.keys() == theirs.keys() and all(
+        mine[name] is theirs[name]
+        or (
+            np.array_equal(mine[name], theirs[name])
+            if not isinstance(mine[name], Channel)
+            else np.array_equal(mine[name].counts, theirs[name].counts)
+        )
+        for name in mine
+    )
+
+
+def _identical(mine: Any, theirs: Any) -> bool:
+    if not (isinstance(mine, Completion) and isinstance(theirs, Completion)):
+        return bool(mine == theirs)
+    return (
+        (mine.low, mine.high, mine.withheld_mode) == (theirs.low, theirs.high, theirs.withheld_mode)
+        and mine.offsets == theirs.offsets
+        and mine.factors == theirs.factors
+    )

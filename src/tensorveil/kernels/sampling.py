@@ -1,0 +1,198 @@
+"""Exact whole-number noise from blocks of random words; nothing here draws randomness.
+
+Both laws of noise.py are built alike. A magnitude m = U + D V, D = 2^shift, has a weight that splits:
+
+    Laplace    exp(-m / b)             = exp(-D V / b)           * exp(-x),  x = U / b
+    Gaussian   exp(-m^2 / (2 S^2))     = exp(-(D V)^2 / (2 S^2)) * exp(-x),  x = U (2 D V + U) / (2 S^2)
+
+so V comes from a table of integer thresholds, U is `shift` random bits, and the pair is kept with probability exp(-x).
+A sign is one more bit; minus zero is drawn again, for zero must not count twice.
+"""
+
+import math
+from decimal import Decimal, localcontext
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels.compiling import compiled
+
+Integers = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+LARGEST = 2**62  # magnitudes saturate here; noise.py says why this is post-processing
+TAYLOR_TERMS = 18  # x <= 0.62 always: the first term left out is below 2^-60
+COIN_BITS = 52  # a coin's first bits are compared as a float, exact up to here
+STEPS = 16  # D is the largest power of two of at most scale / STEPS, so x <= 1/16 for Laplace
+TABLE_END = Decimal(2) ** -6  # the geometric table ends before the chance of going on is less: 2^-58 relative precision
+DIGITS = 50  # decimal digits of the tables before they are rounded to 64 bits
+ONE = np.uint64(1)
+GUIDE_SHIFT = np.uint64(56)
+PACKED_SHIFT = 27  # sign 1 + U 27 + coin 12 + top 24 = 64 bits
+TOP_BITS = np.uint64(24)
+LOW_MASK = np.uint64(2**40 - 1)
+TOP_MASK = np.uint64(2**64 - 2**40)
+
+
+class Law(NamedTuple):
+    """What `magnitudes` needs to know of a law, beginning with thresholds[v] = 2^64 P(V >= v), rounded."""
+
+    thresholds: Words
+    guide: Integers
+    shift: int
+    coarse: int
+    rate: float
+    curvature: float
+    memoryless: bool
+
+
+@lru_cache(maxsize=64)
+def laplace_law(scale: float) -> Law:
+    """exp(-m / scale) for m = 0, 1, 2, ..."""
+    exponent = math.frexp(scale / STEPS)[1] - 1  # 2^exponent <= scale / STEPS < 2^(exponent + 1), exactly
+    shift, coarse = max(exponent, 0), max(-exponent, 0)
+    with localcontext() as context:
+        context.prec = DIGITS
+        # [L5] below a scale of STEPS the law of scale * 2^coarse is drawn and halved: floor(m / 2^coarse) is geometric
+        ratio = (-(Decimal(2) ** exponent) / Decimal(scale)).exp()
+        tails = [Decimal(1)]
+        while tails[-1] * ratio >= TABLE_END:
+            tails.append(tails[-1] * ratio)
+        thresholds = _rounded(tails)
+    return Law(thresholds, _guide(thresholds), shift, coarse, 1.0 / scale, 0.0, True)
+
+
+@lru_cache(maxsize=64)
+def gaussian_law(scale: float) -> Law:
+    """exp(-m^2 / (2 scale^2)) for m = 0, 1, 2, ..., scale at least STEPS; past 9.3 standard deviations nothing."""
+    shift = math.frexp(scale / STEPS)[1] - 1
+    with localcontext() as context:
+        context.prec = DIGITS
+        step = Decimal(2) ** shift / Decimal(scale)
+        weights = [Decimal(1)]
+        while weights[-1] > Decimal(2) ** -62:  # [L6] x <= (2 * 9.3 + 1/16) / 32 = 0.59 at the last of them
+            weights.append((-((step * len(weights)) ** 2) / 2).exp())
+        total = sum(weights)
+        tails = [sum(weights[v:], Decimal(0)) / total for v in range(len(weights))]
+        thresholds = _rounded(tails)
+    return Law(thresholds, _guide(thresholds), shift, 0, 0.0, 1.0 / (2.0 * scale * scale), False)
+
+
+def _rounded(tails: list[Decimal]) -> Words:
+    """Thresholds of 64 bits, to nearest: each is within 2^-65 of its tail; the first stands for 2^64."""
+    return np.array([2**64 - 1] + [int((tail * 2**64).to_integral_value()) for tail in tails[1:]], dtype=np.uint64)
+
+
+def _guide(thresholds: Words) -> Integers:
+    """For each value of a word's first 8 bits the v of the largest such word: where the search begins."""
+    numbers = [int(threshold) for threshold in thresholds[1:]]
+    largest = [((first + 1) << 56) - 1 for first in range(256)]
+    return np.array([sum(word < number for number in numbers) for word in largest], dtype=np.int64)
+
+
+@compiled
+def exp_minus(x: float) -> float:
+    """exp(-x) for 0 <= x <= 0.62, to 2^-50.8 of its value, to 2^-53 for x <= 1/16; plain arithmetic, no library."""
+    result = 1.0
+    for k in range(TAYLOR_TERMS, 0, -1):
+        result = 1.0 - result * x / k  # [L1] Horner's rule on the alternating series
+    return result
+
+
+@compiled
+def table_search(word: int, thresholds: Words, guide: Integers) -> int:
+    """Largest v with word < thresholds[v], v = 0 always counted; thresholds[0] stands for 2^64 and is not read."""
+    v: int = guide[np.int64(np.uint64(word) >> GUIDE_SHIFT)]
+    while v + 1 < thresholds.size and word < thresholds[v + 1]:
+        v += 1
+    return v
+
+
+@compiled
+def magnitudes(
+    words: Words,
+    thresholds: Words,
+    guide: Integers,
+    shift: int,
+    coarse: int,
+    rate: float,
+    curvature: float,
+    memoryless: bool,
+    signed: bool,
+    noise: Integers,
+    filled: int,
+) -> tuple[int, int]:
+    """Fill noise[filled:] from the words; returns how many numbers are filled and how many words they took.
+
+    When the words run out inside a number, that number is left for the next call, which must be handed the words that
+    were not taken, followed by fresh ones: the result is one function of one stream, however it is cut. (Fresh words
+    instead would favour numbers that need few words, and thin the tails.)
+
+    `memoryless`: V past the end of the table goes on from there with a new word (the geometric law).
+    `coarse`: m is halved that many times, rounding down (scales below the table's).
+    """
+    D = np.int64(1) << shift
+    last = thresholds.size - 1
+    most = (LARGEST >> shift) - 1
+    packed = shift <= PACKED_SHIFT  # one word holds sign, U, coin and the top bits of the table's word
+    coin_bits = min((40 if packed else 64) - shift - 1, COIN_BITS)
+    coin_range = np.float64(ONE << np.uint64(coin_bits))
+    coin_mask = (ONE << np.uint64(coin_bits)) - ONE
+    low_mask = (ONE << np.uint64(shift)) - ONE
+    used = 0
+    position = 0
+    while filled < noise.size:
+        if position + 2 > words.size:
+            return filled, used
+        word = words[position]
+        position += 1
+        if packed:
+            top = word & TOP_MASK
+            v = table_search(top, thresholds, guide)
+            if v > 0 and thresholds[v] - top <= LOW_MASK:  # [L2] the low 40 bits decide: rare, and only then drawn
+                v = table_search(top | (words[position] >> TOP_BITS), thresholds, guide)
+                position += 1
+        else:
+            v = table_search(words[position], thresholds, guide)
+            position += 1
+        V = v
+        while memoryless and v == last:
+            if position + 1 > words.size:
+                return filled, used
+            v = table_search(words[position], thresholds, guide)
+            position += 1
+            V = min(V + v, most)
+        U = np.int64((word >> ONE) & low_mask)
+        if shift > 0:
+            x = U * (rate + curvature * (2.0 * D * V + U))
+            coin = np.float64((word >> np.uint64(shift + 1)) & coin_mask)
+            if coin + 1.0 > coin_range * (1.0 - x):  # exp(-x) >= 1 - x: most are kept without computing it
+                rest = coin_range * exp_minus(x) - coin  # [L3] exact: a multiple of the last bit of exp_minus
+                if rest <= 0.0:
+                    continue
+                if rest < 1.0:
+                    if position + 1 > words.size:
+                        return filled, used
+                    more = words[position]
+                    position += 1
+                    if more >= np.uint64(rest * 2.0**64):  # [L4] exact: rest has at most 53 bits
+                        continue
+        m = (U + D * V) >> coarse
+        if signed and (word & ONE) == ONE:
+            if m == 0:
+                continue
+            m = -m
+        noise[filled] = m
+        filled += 1
+        used = position
+    return filled, used
+
+
+@compiled
+def add_on_grid(statistic: Integers, noise: Integers, grid: float, limit: int, released: NDArray[np.float64]) -> None:
+    """released = clamp(clamp(statistic) + noise) * grid, both to [-limit, limit]; with limit 2^61 nothing overflows."""
+    for i in range(statistic.size):
+        total = min(max(statistic[i], -limit), limit) + noise[i]  # [L7]
+        released[i] = min(max(total, -limit), limit) * grid

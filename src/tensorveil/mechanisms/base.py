@@ -1,0 +1,166 @@
+"""What every proven mechanism is: a plan made without data, and a run that reads data only through noise."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from tensorveil.errors import InputError, UnprovenError
+from tensorveil.models.completion import Completion
+from tensorveil.models.factor_model import ModelFamily
+from tensorveil.privacy import accounting
+from tensorveil.privacy.bounds import BoundedObservations, Bounds
+from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.noise import GAUSSIAN_DELTA, GAUSSIAN_EPSILON, NoiseSource
+from tensorveil.privacy.plan import Plan, Request, Stage
+from tensorveil.privacy.theorems import covering
+from tensorveil.privacy.units import Unit
+
+Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
+
+MARGIN = 2e-4  # of epsilon: composing many Gaussian stages rounds up more than composing the one they amount to
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Say nothing."""
+
+
+@final
+@dataclass(frozen=True)
+class Design:
+    """What a mechanism decides for a request: its stages in order, and its public numbers.
+
+    `gaussian_coordinates` is how many numbers get Gaussian noise in the whole run: the sampler's precision is paid for.
+    """
+
+    stages: tuple[Stage, ...]
+    settings: Mapping[str, Any]
+    gaussian_coordinates: int = 0
+    assumptions_trusted: tuple[str, ...] = ()
+
+
+class Mechanism(ABC):
+    """A way to complete a tensor with a proven guarantee. The constructor stores options and nothing else."""
+
+    name: ClassVar[str]
+
+    def plan(
+        self,
+        model: ModelFamily | None = None,
+        bounds: Bounds | None = None,
+        unit: str | Unit | None = None,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        *,
+        shape: tuple[int, ...] | None = None,
+        mode_names: tuple[str, ...] | None = None,
+        expected_count: int | None = None,
+        at_most: int | None = None,
+    ) -> Plan:
+        """Fix noise, sensitivities and stages for what is asked, and price them; reads no data.
+
+        Parameters
+        ----------
+        model : CP(rank) or Tucker(ranks)
+        bounds : the public range of values
+        unit : whose privacy is promised: "value", "entry", "slice:user", "slice_values:0"
+        epsilon, delta : the budget; delta 0 for pure privacy
+        shape : public sizes of the modes
+        mode_names : names that the unit may refer to
+        expected_count : a public guess of the number of observations; a wrong one costs accuracy only
+        at_most : with a slice unit, how many observations of one slice are kept
+
+        Raises
+        ------
+        UnprovenError : where no theorem covers the combination
+        InputError : where a parameter breaks its rule
+        """
+        request = Request.checked(model, bounds, unit, epsilon, delta, shape, mode_names, expected_count, at_most)
+        covering(self.name, request.unit.kind)
+        design = self.design(request)
+        for stage in design.stages:
+            if request.delta == 0 and not isinstance(stage.event, PureEvent):
+                raise InputError(
+                    f"delta must be above 0 for the Gaussian noise of {stage.name!r}, got 0; "
+                    "give e.g. delta=1e-6, or a mechanism with pure noise"
+                )
+        events = [stage.event for stage in design.stages]
+        pure = all(isinstance(event, PureEvent) for event in events)
+        coordinates = 0 if pure else design.gaussian_coordinates
+        ideal = ideal_budget(request.epsilon, request.delta, coordinates)
+        price = accounting.epsilon_of(events, ideal[1]) + (request.epsilon - ideal[0])
+        if price > request.epsilon:
+            raise InputError(
+                f"epsilon must pay for all stages, got {request.epsilon!r} for a price of {price!r}; ask for more"
+            )
+        return Plan(
+            request,
+            self,
+            design.stages,
+            design.settings,
+            price,
+            0.0 if pure else request.delta,
+            assumptions_checked=(
+                f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}] before anything reads them",
+                "shape, bounds, ranks, steps and noise scales are fixed before the data are read",
+                "noise comes from a cryptographic generator keyed by the operating system",
+            ),
+            assumptions_trusted=(
+                "bounds, shape, labels and expected count were chosen without looking at the data",
+                "each unit of the data is one unit of privacy: nobody is behind two of them",
+                "running time and memory are not observed",
+                *design.assumptions_trusted,
+            ),
+        )
+
+    @abstractmethod
+    def design(self, request: Request) -> Design:
+        """Stages and settings for a request that has passed its checks."""
+
+    @abstractmethod
+    def run(
+        self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
+    ) -> Completion:
+        """Complete; every reading of the data passes through `noise`, everything else is public."""
+
+
+def ideal_budget(epsilon: float, delta: float, coordinates: int) -> tuple[float, float]:
+    """What is left for ideal Gaussian noise once the sampler's finite precision is paid, for so many noisy numbers.
+
+    With ideal noise (epsilon', delta'), the sampler gives (epsilon' + N a, e^(N a) delta' + (1 + e^epsilon) N b), where
+    N is the number of coordinates that get Gaussian noise in the whole run (docs/proofs/noise.md).
+    """
+    loss = coordinates * GAUSSIAN_EPSILON
+    left = (delta - (1 + math.exp(min(epsilon, 700.0))) * coordinates * GAUSSIAN_DELTA) * math.exp(-loss)
+    if coordinates and delta > 0 and (left < delta / 2 or loss > epsilon / 2):
+        needed = 2 * (1 + math.exp(min(epsilon, 700.0))) * coordinates * GAUSSIAN_DELTA
+        raise InputError(
+            f"delta must be above {needed:.2g} to cover the finite precision of {coordinates:,} noisy numbers, "
+            f"got {delta!r}; use more delta, less epsilon or a smaller rank"
+        )
+    return (epsilon - loss, left) if delta > 0 else (epsilon, delta)
+
+
+def split_budget(request: Request, shares: Sequence[float], coordinates: int) -> list[Event]:
+    """Events of several stages that share the request's budget: pure at delta 0, Gaussian otherwise.
+
+    Pure budgets add up. Gaussian stages with noise multipliers z / sqrt(share) compose to one with multiplier z.
+    `coordinates` is how many numbers get Gaussian noise in the whole run.
+    """
+    if request.delta == 0:
+        return [PureEvent(part) for part in accounting.shares(request.epsilon, shares)]
+    epsilon, delta = ideal_budget(request.epsilon, request.delta, coordinates)
+    total = math.fsum(shares)
+    multiplier = accounting.calibrate(lambda z: [GaussianEvent(z)], epsilon * (1 - MARGIN), delta)
+    return [GaussianEvent(multiplier / math.sqrt(share / total)) for share in shares]
+
+
+def need_unit(mechanism: str, unit: Unit, kinds: tuple[str, ...], instead: str) -> None:
+    """Refuse a unit that this form of a mechanism has no theorem for."""
+    if unit.kind not in kinds:
+        raise UnprovenError(
+            f"{mechanism} must have a theorem for the unit, got {unit.kind!r}, which has none; {instead}"
+        )

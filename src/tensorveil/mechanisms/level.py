@@ -1,0 +1,90 @@
+"""The level and spread of the values, bought first: later stages clip to them and need less noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.mechanisms.sums import describe, noisy_totals, slice_weights, whole_sums
+from tensorveil.privacy.bounds import BoundedObservations
+from tensorveil.privacy.events import Event, PureEvent
+from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.plan import Request, Stage
+from tensorveil.privacy.theorems import proves
+from tensorveil.privacy.units import Unit
+
+Floats = NDArray[np.float64]
+
+WIDE = 3.0  # values beyond three standard deviations are clipped
+SURE = 2.0  # standard deviations of the noise that are added to an uncertain spread, so as not to clip too much
+
+
+@final
+@dataclass(frozen=True)
+class Level:
+    """A released centre and scale on the centred scale: values are read as clip((y - mean) / scale, -1, 1)."""
+
+    mean: float
+    scale: float
+
+    def normalised(self, data: BoundedObservations) -> Floats:
+        """Values from -1 to 1 around the level."""
+        return np.clip((data.centred - self.mean) / self.scale, -1.0, 1.0)
+
+
+@proves("level")
+def level_sensitivity(unit: Unit, pure: bool) -> float:
+    """How far one unit moves the released totals, in L1 (pure) or L2 (Gaussian).
+
+    Public coordinates: (sum y, sum y^2); a replaced unit moves them by 2 and 1. Otherwise (sum (1+y)/2, sum (1-y)/2,
+    sum y^2); an added unit moves the first two by 1 together and the third by 1.
+    """
+    if unit.coordinates_public:
+        return 3.0 if pure else math.sqrt(5.0)  # [L1]
+    return 2.0 if pure else math.sqrt(2.0)  # [L2]
+
+
+def level_stage(request: Request, event: Event) -> Stage:
+    """The paid stage."""
+    pure = isinstance(event, PureEvent)
+    sensitivity = level_sensitivity(request.unit, pure)
+    return Stage(
+        "level and spread",
+        "level",
+        event,
+        f"{sensitivity:.4g} ({'L1' if pure else 'L2'}, centred values)",
+        f"totals of values and squares with {describe(event, sensitivity)}",
+    )
+
+
+def level_coordinates(request: Request) -> int:
+    """How many numbers the stage releases."""
+    return 2 if request.unit.coordinates_public else 3
+
+
+def release_level(data: BoundedObservations, event: Event, noise: NoiseSource) -> Level:
+    """Noisy totals, and the level that follows from them."""
+    pure = isinstance(event, PureEvent)
+    everywhere = np.zeros(len(data), dtype=np.int64)
+    weights = slice_weights(data, everywhere, pure)
+    y = data.centred
+    if data.unit.coordinates_public:
+        parts = [weights * y, weights * y**2]
+    else:
+        parts = [weights * (1 + y) / 2, weights * (1 - y) / 2, weights * y**2]
+    totals = np.concatenate([whole_sums(everywhere, part, 1) for part in parts])  # [L3] towards zero: never longer
+    released, variance = noisy_totals(noise, event, totals, level_sensitivity(data.unit, pure))
+    if data.unit.coordinates_public:
+        count, total, square = float(weights.sum()), float(released[0]), float(released[1])
+    else:
+        count, total, square = float(released[0] + released[1]), float(released[0] - released[1]), float(released[2])
+    count = max(count, SURE * math.sqrt(2 * variance), 1.0)
+    mean = min(max(total / count, -1.0), 1.0)
+    uncertain = SURE * math.sqrt(variance) / count
+    spread = min(max(square / count - mean**2, 0.0) + (1 + 2 * abs(mean)) * uncertain, 1.0)
+    scale = min(1.0 + abs(mean), max(WIDE * math.sqrt(spread), 1e-6))
+    return Level(mean, scale)

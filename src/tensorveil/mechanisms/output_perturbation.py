@@ -1,0 +1,248 @@
+"""Output perturbation: least-squares rows of a block, released with noise fitted to their exact sensitivity."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil import checks
+from tensorveil.errors import InputError
+from tensorveil.kernels.statistics import block_features
+from tensorveil.mechanisms.base import (
+    MARGIN,
+    Design,
+    Mechanism,
+    Progress,
+    ideal_budget,
+    need_unit,
+    no_progress,
+    split_budget,
+)
+from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation, with_block
+from tensorveil.models.completion import Completion
+from tensorveil.models.factor_model import FactorModel
+from tensorveil.models.offsets import Offsets
+from tensorveil.privacy import accounting
+from tensorveil.privacy.bounds import BoundedObservations
+from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.noise import NoiseSource, grid_for, round_to_grid
+from tensorveil.privacy.plan import Plan, Request, Stage
+from tensorveil.privacy.theorems import proves
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+GRID = 2.0**-32  # of whitened statistics with Gaussian noise
+VALUE_CHANGE = 2.0  # one centred value, replaced, moves by at most this
+RESIDUAL_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises nothing
+
+
+@proves("output-exact")
+def exact_sensitivity(inverse_roots: Floats, features: Floats, rows: Integers, size: int) -> Floats:
+    """How far one value moves each row's statistic, in the shape of its noise: 2 * max over the row of |S^-1 phi|.
+
+    `inverse_roots` is S^-1 of each row. It is reached, by the entry that attains the maximum, when its value goes
+    from one bound to the other.
+    """
+    lengths = np.linalg.norm(np.einsum("kij,kj->ki", inverse_roots[rows], features), axis=1)
+    largest = np.zeros(size)
+    np.maximum.at(largest, rows, lengths)
+    return VALUE_CHANGE * largest  # [L1]
+
+
+@final
+@dataclass(frozen=True)
+class OutputPerturbation(Mechanism):
+    """Rows of one or several blocks by ridge regression on frozen blocks, with exact sensitivity (PRIVACY.md 3.3).
+
+    The frozen blocks are public (`frozen`) or bought by a private `first` stage, whose cost is in the same guarantee.
+    What is solved for is the correction of the block to what is there already, so that a noisy result can be shrunk.
+    Unit `value` only: elsewhere the matrices of the regression change, too.
+
+    Parameters
+    ----------
+    blocks : what is noised, one after the other: a mode's number (its factor matrix), "core", or "offsets:MODE" with
+        the number of a mode; default: the factor matrix of the largest mode
+    first : the mechanism that buys the frozen blocks
+    first_share : its share of the budget
+    frozen : a public model to start from instead of a first stage
+    ridge : lambda, public; default: a rule from released numbers
+    """
+
+    blocks: tuple[int | str, ...] | None = None
+    first: Mechanism = field(default_factory=StatisticPerturbation)
+    first_share: float = 0.5
+    frozen: FactorModel | None = None
+    ridge: float | None = None
+    name: ClassVar[str] = "output"
+
+    def __post_init__(self) -> None:
+        checks.fraction("first_share", self.first_share)
+        if self.ridge is not None:
+            checks.positive_number("ridge", self.ridge)
+
+    def design(self, request: Request) -> Design:
+        need_unit("output perturbation", request.unit, ("value",), "for other units use statistic perturbation")
+        blocks = self._blocks(request)
+        shapes = request.family.block_shapes(request.shape)
+        coordinates = sum(_numbers(shapes, kind, mode) for kind, mode in blocks)
+        shares = [(1 - self.first_share) / len(blocks)] * len(blocks)
+        stages: list[Stage] = []
+        settings: dict[str, Any] = {"blocks": blocks}
+        if self.frozen is not None:
+            if self.frozen.family.block_shapes(self.frozen.shape) != shapes:
+                raise InputError(
+                    f"frozen must be a model of {request.family} and shape {request.shape}, got {self.frozen!r}"
+                )
+            events = split_budget(request, shares, coordinates)
+        else:
+            coordinates += self.first.design(request).gaussian_coordinates
+            whole, *events = split_budget(request, [self.first_share, *shares], coordinates)
+            # what the first stage may spend: as much as one stage with its share would
+            _, ideal_delta = ideal_budget(request.epsilon, request.delta, coordinates)
+            budget = accounting.epsilon_of([whole], ideal_delta)
+            plan = self.first.plan(
+                request.family,
+                request.bounds,
+                request.unit,
+                budget if request.delta == 0 else budget * (1 - MARGIN),
+                request.delta,
+                shape=request.shape,
+                mode_names=request.mode_names,
+                expected_count=request.expected_count,
+            )
+            stages += [replace(stage, name=f"first stage, {stage.name}") for stage in plan.stages]
+            settings["first"] = plan
+        for (kind, mode), event in zip(blocks, events, strict=True):
+            name = {"core": "the core", "offsets": f"offsets of {request.mode_names[mode]}"}.get(
+                kind, f"factor of {request.mode_names[mode]}"
+            )
+            law = (
+                f"norm-exponential noise, scale sensitivity / {event.epsilon:.4g},"
+                if isinstance(event, PureEvent)
+                else f"discrete Gaussian noise, std {event.noise_multiplier:.4g} times the sensitivity,"
+            )
+            stages.append(
+                Stage(
+                    name,
+                    "output-exact",
+                    event,
+                    "2 max |H^-1/2 phi| over a row's own entries, from public coordinates and released blocks",
+                    f"{law} on every row with data, shaped by H^-1/2",
+                )
+            )
+        return Design(tuple(stages), settings | {"events": tuple(events)}, coordinates)
+
+    def run(
+        self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
+    ) -> Completion:
+        request = plan.request
+        if self.frozen is not None:
+            start = Completion(Offsets.none(len(request.shape)), self.frozen, request.bounds.low, request.bounds.high)
+        else:
+            start = self.first.run(data, plan.settings["first"], noise, progress)
+        offsets, model = start.offsets, start.factors
+        blocks = plan.settings["blocks"]
+        for place, ((kind, mode), event) in enumerate(zip(blocks, plan.settings["events"], strict=True)):
+            residuals = data.centred - offsets.at(data.coordinates) - model.predict(data.coordinates)
+            if kind == "offsets":
+                features = np.ones((len(data), 1))
+                rows, size = data.index(mode), request.shape[mode]
+                typical = 0.1
+            else:
+                block = len(request.shape) if kind == "core" else mode
+                features = np.empty((len(data), int(model.block_widths[block])))
+                block_features(
+                    model.parameters, model.block_starts, model.block_widths, data.coordinates, block, features
+                )
+                rows = np.zeros(len(data), dtype=np.int64) if kind == "core" else data.index(mode)
+                size = 1 if kind == "core" else request.shape[mode]
+                known = model.core if kind == "core" else model.factors[mode]
+                typical = float(np.mean(np.square(known))) if known is not None else 0.0
+            ridge = self.ridge if self.ridge is not None else RESIDUAL_VARIANCE / max(typical, 1e-6)
+            change = release_rows(features, residuals, rows, size, ridge, event, noise)
+            if kind == "offsets":
+                before = offsets.modes[mode]
+                offsets = offsets.with_mode(mode, change[:, 0] + (0.0 if before is None else before))
+            else:
+                whole = model.core if kind == "core" else model.factors[mode]
+                if whole is not None:
+                    model = with_block(model, block, whole + change.reshape(whole.shape))
+            progress("blocks", place + 1, len(blocks))
+        return Completion(offsets, model, request.bounds.low, request.bounds.high)
+
+    def _blocks(self, request: Request) -> tuple[tuple[str, int], ...]:
+        """(kind, mode) of what is noised."""
+        order = len(request.shape)
+        if self.blocks is None:
+            return (("factor", max(range(order), key=lambda mode: request.shape[mode])),)
+        found: list[tuple[str, int]] = []
+        for block in self.blocks:
+            if block == "core":
+                if request.family.name != "tucker":
+                    raise InputError("blocks must be of the model, got 'core' for CP, which has none; drop it")
+                found.append(("core", 0))
+            elif isinstance(block, str):
+                kind, _, mode = block.partition(":")
+                if kind != "offsets" or not mode.isdigit():
+                    raise InputError(f"blocks must be modes, 'core' or 'offsets:MODE', got {block!r}; correct it")
+                found.append(("offsets", checks.mode(int(mode), order)))
+            else:
+                found.append(("factor", checks.mode(block, order)))
+        if not found:
+            raise InputError("blocks must name at least one block, got none; leave it out for the default")
+        return tuple(found)
+
+
+def release_rows(
+    features: Floats, residuals: Floats, rows: Integers, size: int, ridge: float, event: Event, noise: NoiseSource
+) -> Floats:
+    """Rows c = H^-1 g with noise, shrunk by what is known of it; rows without data stay zero, without noise.
+
+    H = sum phi phi^T + ridge I and the features read no values: given released blocks only g does. [L2]
+    """
+    width = features.shape[1]
+    H = np.zeros((size, width, width))
+    np.add.at(H, rows, features[:, :, None] * features[:, None, :])
+    H += ridge * np.eye(width)
+    g = np.zeros((size, width))
+    np.add.at(g, rows, features * residuals[:, None])
+    values, vectors = np.linalg.eigh(H)
+    roots = np.einsum("kij,kj,klj->kil", vectors, np.sqrt(values), vectors)
+    inverse_roots = np.einsum("kij,kj,klj->kil", vectors, 1 / np.sqrt(values), vectors)
+    sensitivity = exact_sensitivity(inverse_roots, features, rows, size)
+    known = sensitivity > 0  # [L3] rows with data: public, and no row is left out because of its values
+    released = np.zeros((size, width))
+    noise_variance = np.zeros(size)
+    if isinstance(event, PureEvent):
+        noise_variance = (width + 1) * (sensitivity / event.epsilon) ** 2
+        if known.any():
+            released[known] = noise.rows(
+                g[known], sensitivity=sensitivity[known], epsilon=event.epsilon, shaping=roots[known]
+            )  # [L4]
+    elif isinstance(event, GaussianEvent):
+        one = 1 + 2 * GRID * math.sqrt(width)  # [L5] rounding to the grid lengthens a change by this much at most
+        std = event.noise_multiplier * one
+        noise_variance = (sensitivity * std) ** 2
+        if known.any():
+            whitened = np.einsum("kij,kj->ki", inverse_roots[known], g[known]) / sensitivity[known][:, None]
+            grid = min(GRID, grid_for(std))
+            noisy = noise.gaussian(round_to_grid(whitened, grid), grid=grid, sensitivity=one, noise_std=std)  # [L6]
+            released[known] = np.einsum("kij,kj->ki", roots[known], noisy * sensitivity[known][:, None])
+    rotated = np.einsum("kij,ki->kj", vectors, released) / values
+    spread = (RESIDUAL_VARIANCE + noise_variance)[:, None] / values
+    kept = np.broadcast_to(known[:, None], rotated.shape)
+    weights = np.where(kept, 1 / spread**2, 0.0)
+    prior = max(float((weights * (rotated**2 - spread)).sum() / max(weights.sum(), 1e-300)), 0.0)
+    return np.asarray(np.einsum("kij,kj->ki", vectors, rotated * prior / (prior + spread)))
+
+
+def _numbers(shapes: tuple[tuple[int, ...], ...], kind: str, mode: int) -> int:
+    """How many numbers a noised block has."""
+    if kind == "offsets":
+        return shapes[mode][0]
+    return math.prod(shapes[-1] if kind == "core" else shapes[mode])

@@ -1,0 +1,69 @@
+"""A completed tensor: offsets and factors on a public scale, with predictions on the scale of the values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensorveil import checks
+from tensorveil.errors import InputError
+from tensorveil.models.factor_model import FactorModel
+from tensorveil.models.offsets import Offsets
+
+Floats = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, eq=True)
+class Completion:
+    """What a mechanism releases: prediction = clip(middle + half_width * (offsets + factors)) to [low, high].
+
+    Attributes
+    ----------
+    offsets : Offsets
+    factors : FactorModel
+    low, high : float
+        The public bounds of the values.
+    withheld_mode : int or None
+        Under joint privacy, the mode whose rows and offsets are not part of the release (they are zero here): each
+        index of it computes its own by `Release.personalize`.
+    owned_index : int or None
+        After personalizing, the only index of the withheld mode that the model predicts for.
+    """
+
+    offsets: Offsets
+    factors: FactorModel
+    low: float
+    high: float
+    withheld_mode: int | None = None
+    owned_index: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the modes."""
+        return self.factors.shape
+
+    def centred(self, coordinates: NDArray[np.uint32]) -> Floats:
+        """Predictions on the scale where the bounds are -1 and 1, not clipped."""
+        return self.offsets.at(coordinates) + self.factors.predict(coordinates)
+
+    def predict(self, coordinates: ArrayLike) -> Floats:
+        """Predicted values at integer coordinates, one row an entry."""
+        where = checks.coordinates(coordinates, self.shape)
+        if self.withheld_mode is not None:
+            wanted = where[:, self.withheld_mode]
+            if self.owned_index is None:
+                raise InputError(
+                    f"mode {self.withheld_mode} must be personalized before predicting, got a joint release without "
+                    "its rows; call release.personalize(own_observations)"
+                )
+            if (wanted != self.owned_index).any():
+                raise InputError(
+                    f"coordinates must be those of index {self.owned_index} of mode {self.withheld_mode}, whose owner "
+                    "personalized this model, got others; every owner predicts for itself"
+                )
+        half_width = (self.high - self.low) / 2
+        return np.clip(self.low + half_width * (1 + self.centred(where)), self.low, self.high)

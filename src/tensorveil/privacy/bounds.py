@@ -1,0 +1,139 @@
+"""Public bounds of values, and the clipping that makes them true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil import checks
+from tensorveil.data.observations import Observations
+from tensorveil.errors import InputError, UnprovenError
+from tensorveil.kernels import hashing
+from tensorveil.privacy.units import Unit
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+VALUE_STEPS = 2**20  # centred values are whole multiples of 2^-20, so that sums of them are exact
+
+
+@final
+@dataclass(frozen=True)
+class Bounds:
+    """The public range that values are clipped to; never read off the data.
+
+    Examples
+    --------
+    >>> Bounds(1, 5).width
+    4.0
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        low, high = checks.finite_number("low", self.low), checks.finite_number("high", self.high)
+        if not low < high:
+            raise InputError(f"bounds must have low below high, got {low:g} and {high:g}; swap or widen them")
+        if not np.isfinite(high - low):
+            raise InputError(f"bounds must have a finite width, got {low:g} and {high:g}; narrow them")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    @property
+    def width(self) -> float:
+        """high - low."""
+        return self.high - self.low
+
+    @property
+    def middle(self) -> float:
+        """Half way between low and high: the public centre."""
+        return self.low + self.width / 2
+
+    def centred(self, values: Floats) -> Floats:
+        """Values on the scale where the bounds are -1 and 1."""
+        return np.asarray((values - self.middle) / (self.width / 2))
+
+    def uncentred(self, values: Floats) -> Floats:
+        """Values back on their own scale."""
+        return np.asarray(self.middle + values * (self.width / 2))
+
+
+@final
+@dataclass(frozen=True)
+class BoundedObservations:
+    """Observations whose values keep to public bounds: the only thing a mechanism accepts; made by `clip`.
+
+    Attributes
+    ----------
+    coordinates : array
+    steps : array of int64
+        Centred values times 2^20, whole numbers from -2^20 to 2^20: the bounds are at -1 and 1 exactly.
+    shape, mode_names, bounds, unit
+        Public.
+    """
+
+    coordinates: NDArray[np.uint32]
+    steps: Integers
+    shape: tuple[int, ...]
+    mode_names: tuple[str, ...]
+    bounds: Bounds
+    unit: Unit
+
+    @property
+    def centred(self) -> Floats:
+        """Centred values, from -1 to 1, exactly the steps over 2^20."""
+        return np.asarray(self.steps / VALUE_STEPS)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def index(self, mode: int) -> Integers:
+        """Each observation's index in a mode."""
+        return self.coordinates[:, mode].astype(np.int64)
+
+    def __repr__(self) -> str:
+        sizes = " x ".join(map(str, self.shape))
+        return f"BoundedObservations({sizes}, bounds {self.bounds.low:g} to {self.bounds.high:g}, unit {self.unit})"
+
+
+def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> BoundedObservations:
+    """Clip values to the bounds and slices to `at_most` observations; silent about how many it touched.
+
+    What is kept of a slice depends on the coordinates of that slice alone, through a hash with a secret key: not on
+    other slices, not on values, not on popularity.
+    """
+    if not isinstance(observations, Observations):
+        raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    resolved = unit.resolved(observations.mode_names)
+    if observations.duplicates == "mean" and not resolved.coordinates_public:
+        raise UnprovenError(
+            f'observations merged by duplicates="mean" have no theorem for the unit {resolved}, because one of several '
+            'values moves a mean by an amount that depends on the others; read them with duplicates="keep"'
+        )
+    coordinates, values = observations.coordinates, observations.values
+    if resolved.at_most is not None:
+        kept = _kept(coordinates, resolved, key)
+        coordinates, values = np.ascontiguousarray(coordinates[kept]), values[kept]
+    inside = np.clip(values, bounds.low, bounds.high)
+    steps = np.rint(np.clip(bounds.centred(inside), -1.0, 1.0) * VALUE_STEPS).astype(np.int64)
+    steps.setflags(write=False)
+    return BoundedObservations(coordinates, steps, observations.shape, observations.mode_names, bounds, resolved)
+
+
+def _kept(coordinates: NDArray[np.uint32], unit: Unit, key: bytes) -> NDArray[np.bool_]:
+    """Which observations stay: of every slice the `at_most` with the smallest hashes."""
+    words = np.frombuffer(key[:16], dtype="<u8").astype(np.uint64)
+    hashes = np.empty(len(coordinates), dtype=np.uint64)
+    hashing.hash_rows(np.ascontiguousarray(coordinates), words[0], words[1], hashes)
+    slices = coordinates[:, unit.mode_number]
+    order = np.lexsort((hashes, slices))
+    first = np.concatenate([[True], np.diff(slices[order].astype(np.int64)) != 0])
+    starts = np.flatnonzero(first)
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    kept = np.zeros(len(coordinates), dtype=np.bool_)
+    kept[order] = rank < (unit.at_most or 0)
+    return kept

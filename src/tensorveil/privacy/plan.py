@@ -1,0 +1,152 @@
+"""A plan: everything public about a run, priced before any data are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+from tensorveil import checks
+from tensorveil.errors import InputError
+from tensorveil.models.factor_model import ModelFamily
+from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.events import Event
+from tensorveil.privacy.theorems import THEOREMS
+from tensorveil.privacy.units import Unit
+
+if TYPE_CHECKING:
+    from tensorveil.mechanisms.base import Mechanism
+
+
+@final
+@dataclass(frozen=True)
+class Stage:
+    """One paid reading of the data, or several equal ones.
+
+    Attributes
+    ----------
+    name : str
+    theorem : str
+        The theorem that bounds its sensitivity.
+    event : Event
+        What it costs.
+    sensitivity : str
+        The sensitivity, as a number or as the rule that `fit` resolves from public facts and released blocks.
+    noise : str
+        The law and scale of the noise.
+    """
+
+    name: str
+    theorem: str
+    event: Event
+    sensitivity: str
+    noise: str
+
+    def __post_init__(self) -> None:
+        if self.theorem not in THEOREMS:
+            raise InputError(f"theorem must be one of {sorted(THEOREMS)}, got {self.theorem!r}; prove it first")
+
+
+@final
+@dataclass(frozen=True)
+class Request:
+    """What the caller asks of a mechanism: all of it public."""
+
+    family: ModelFamily
+    bounds: Bounds
+    unit: Unit
+    epsilon: float
+    delta: float
+    shape: tuple[int, ...]
+    mode_names: tuple[str, ...]
+    expected_count: int | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        model: ModelFamily | None,
+        bounds: Bounds | None,
+        unit: str | Unit | None,
+        epsilon: float | None,
+        delta: float,
+        shape: tuple[int, ...] | None,
+        mode_names: tuple[str, ...] | None,
+        expected_count: int | None,
+        at_most: int | None,
+    ) -> Request:
+        """A request whose every part keeps its rule; the first that does not is one clear error."""
+        if not isinstance(model, ModelFamily):
+            raise InputError(f"model must be CP(rank) or Tucker(ranks), got {model!r}; give one")
+        if not isinstance(bounds, Bounds):
+            raise InputError(
+                f"bounds must be Bounds(low, high), got {bounds!r}; "
+                "state the public range of values, not that of the data"
+            )
+        if shape is None:
+            raise InputError(
+                "shape must be given, got None; state the public sizes of the modes, e.g. (943, 1682, 213)"
+            )
+        sizes = checks.shape(shape)
+        model.block_shapes(sizes)
+        names = tuple(f"mode_{number}" for number in range(len(sizes))) if mode_names is None else tuple(mode_names)
+        if len(names) != len(sizes):
+            raise InputError(f"mode_names must be {len(sizes)} names, one a mode, got {names}; correct them")
+        resolved = Unit.of(unit, at_most).resolved(names)
+        budget = checks.positive_number("epsilon", epsilon, "give a finite number above 0, e.g. 1.0")
+        chance = checks.nonnegative_number("delta", delta, "give 0 for pure privacy or e.g. 1e-6")
+        count = None if expected_count is None else checks.positive_integer("expected_count", expected_count)
+        units = sizes[resolved.mode_number] if resolved.whole_slices else count
+        if chance >= 1 or (units is not None and chance > 0 and chance >= 1 / units):
+            limit = "1" if units is None else f"1/{units:,} = {1 / units:.3g}, one over the public number of units"
+            raise InputError(f"delta must be below {limit}, got {delta!r}; use e.g. {0.1 / (units or 1000):.1g}")
+        return cls(model, bounds, resolved, budget, chance, sizes, names, count)
+
+    @property
+    def unit_name(self) -> str:
+        """The name of the mode that a slice unit protects, or "observation"."""
+        return self.mode_names[self.unit.mode_number] if self.unit.whole_slices else "observation"
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """Rules for noise and sensitivity, the stages and their price; frozen, printable, made without data.
+
+    Attributes
+    ----------
+    request : Request
+    mechanism : Mechanism
+    stages : tuple of Stage
+    settings : mapping
+        Numbers that the mechanism fixed: clip norms, steps, shares. All public.
+    epsilon, delta : float
+        The price: what `fit` will state, at most what was asked for.
+    """
+
+    request: Request
+    mechanism: Mechanism
+    stages: tuple[Stage, ...]
+    settings: Mapping[str, Any]
+    epsilon: float
+    delta: float
+    assumptions_checked: tuple[str, ...] = field(default=())
+    assumptions_trusted: tuple[str, ...] = field(default=())
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the stages cost."""
+        return tuple(stage.event for stage in self.stages)
+
+    def __str__(self) -> str:
+        asked = self.request
+        lines = [
+            f"{self.mechanism.name} perturbation, {asked.family}, shape {' x '.join(map(str, asked.shape))}",
+            f"unit {asked.unit}: {asked.unit.neighbours(asked.unit_name)}",
+            f"values clipped to [{asked.bounds.low:g}, {asked.bounds.high:g}]",
+            f"price: epsilon {self.epsilon:.6g}"
+            + (f", delta {self.delta:g}" if self.delta else "")
+            + f" (asked for {asked.epsilon:g})",
+        ]
+        for stage in self.stages:
+            lines.append(f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} [{stage.theorem}]")
+        return "\n".join(lines)

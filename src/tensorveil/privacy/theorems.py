@@ -1,0 +1,191 @@
+"""The theorems that guarantees rest on, each with its proof page, and the mark that ties them to the code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, final
+
+from tensorveil.errors import InputError, UnprovenError
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+@final
+@dataclass(frozen=True)
+class Theorem:
+    """A statement that is proven in docs/proofs.
+
+    Attributes
+    ----------
+    name : str
+        Its id, used by `proves`, by stages and by certificates.
+    page : str
+        The page in docs/proofs; the section has the theorem's name.
+    mechanism : str
+        The mechanism it serves, or "offsets" for the first stage that several can start with.
+    units : tuple of str
+        The kinds of unit it covers.
+    statement : str
+        In one sentence.
+    source : str
+        Where the idea is from, as arXiv id or reference.
+    """
+
+    name: str
+    page: str
+    mechanism: str
+    units: tuple[str, ...]
+    statement: str
+    source: str
+
+
+def _table(*theorems: Theorem) -> dict[str, Theorem]:
+    return {theorem.name: theorem for theorem in theorems}
+
+
+DWORK = "Dwork, McSherry, Nissim, Smith 2006, Theorem 1"
+BALLE = "Balle, Wang 2018 (arXiv:1805.06530), Theorem 8"
+
+THEOREMS = _table(
+    Theorem(
+        "input-values",
+        "input_perturbation.md",
+        "input",
+        ("value", "slice_values"),
+        "Laplace, Gaussian or channel noise on every observed value; everything after is post-processing.",
+        DWORK,
+    ),
+    Theorem(
+        "input-dense",
+        "input_perturbation.md",
+        "input",
+        ("entry", "slice"),
+        "Noise on every cell of the box, a missing one holding a public default.",
+        DWORK,
+    ),
+    Theorem(
+        "gradient-joint",
+        "gradient_perturbation.md",
+        "gradient",
+        ("value", "slice_values", "entry", "slice"),
+        "Gradients clipped per unit over all blocks jointly, Gaussian noise on every coordinate of their sum.",
+        "Abadi et al. 2016 (arXiv:1607.00133); " + BALLE,
+    ),
+    Theorem(
+        "gradient-sampled",
+        "gradient_perturbation.md",
+        "gradient",
+        ("value", "slice_values", "entry", "slice"),
+        "The same on a Poisson sample of the units.",
+        "Zhu, Dong, Wang 2022 (arXiv:2106.08567), Theorem 11",
+    ),
+    Theorem(
+        "gradient-rows",
+        "gradient_perturbation.md",
+        "gradient",
+        ("value", "entry"),
+        "Row gradients clipped per entry and block, norm-exponential noise on every row, budgets added.",
+        DWORK,
+    ),
+    Theorem(
+        "gradient-loop",
+        "gradient_perturbation.md",
+        "gradient",
+        ("value",),
+        "The paper's loop with noise on the rows of every block: one entry a step, each once an epoch.",
+        DWORK,
+    ),
+    Theorem(
+        "output-exact",
+        "output_perturbation.md",
+        "output",
+        ("value",),
+        "Ridge rows given released features, with their exact sensitivity to one value.",
+        "Chaudhuri, Monteleoni, Sarwate 2011 (arXiv:0912.0071), Lemma 1, made exact for least squares",
+    ),
+    Theorem(
+        "statistic-values",
+        "statistic_perturbation.md",
+        "statistic",
+        ("value", "slice_values"),
+        "Noise on the right-hand sides of alternating least squares; their matrices read no values.",
+        DWORK,
+    ),
+    Theorem(
+        "statistic-entries",
+        "statistic_perturbation.md",
+        "statistic",
+        ("entry",),
+        "Noise on right-hand sides and matrices of alternating least squares, on every row.",
+        "Dwork, Talwar, Thakurta, Zhang 2014, Algorithm 1",
+    ),
+    Theorem(
+        "statistic-slices",
+        "statistic_perturbation.md",
+        "statistic",
+        ("slice",),
+        "The same with weights that bound a whole slice; the slice's own rows are never released (joint privacy).",
+        "Kearns, Pai, Roth, Ullman 2014 (arXiv:1207.4084), billboard lemma",
+    ),
+    Theorem(
+        "level",
+        "offsets.md",
+        "offsets",
+        ("value", "slice_values", "entry", "slice"),
+        "Noise on the totals of values and of their squares, which give a centre and a scale.",
+        DWORK,
+    ),
+    Theorem(
+        "offsets-sums",
+        "offsets.md",
+        "offsets",
+        ("value", "slice_values"),
+        "Noise on weighted sums of residuals per row; counts are public.",
+        DWORK,
+    ),
+    Theorem(
+        "offsets-pairs",
+        "offsets.md",
+        "offsets",
+        ("entry", "slice"),
+        "Noise on paired sums, of which one observation moves both together by at most one.",
+        DWORK,
+    ),
+)
+
+PROVEN_FUNCTIONS: dict[str, list[str]] = {}  # theorem -> the functions that state its sensitivity
+
+
+def proves(*names: str) -> Callable[[F], F]:
+    """Mark the function that returns a sensitivity with the theorems that prove it."""
+    for name in names:
+        if name not in THEOREMS:
+            raise InputError(f"proves must name a theorem of THEOREMS, got {name!r}; add it with its proof first")
+
+    def mark(function: F) -> F:
+        for name in names:
+            PROVEN_FUNCTIONS.setdefault(name, []).append(f"{function.__module__}.{function.__qualname__}")
+        return function
+
+    return mark
+
+
+def covering(mechanism: str, unit_kind: str) -> tuple[Theorem, ...]:
+    """The theorems of a mechanism for a kind of unit; raises UnprovenError where there is none."""
+    found = tuple(
+        theorem for theorem in THEOREMS.values() if theorem.mechanism == mechanism and unit_kind in theorem.units
+    )
+    if not found:
+        others = sorted(
+            {
+                theorem.mechanism
+                for theorem in THEOREMS.values()
+                if unit_kind in theorem.units and theorem.mechanism != "offsets"
+            }
+        )
+        raise UnprovenError(
+            f"mechanism and unit must have a theorem, got {mechanism!r} with unit {unit_kind!r}, which has none; "
+            f"for this unit use {', '.join(others)}"
+        )
+    return found

@@ -1,0 +1,139 @@
+"""The unit of privacy: what one change between neighbouring data sets is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from tensorveil import checks
+from tensorveil.errors import InputError
+
+KINDS = ("value", "slice_values", "entry", "slice")
+EXAMPLES = '"value", "entry", "slice:user" or "slice_values:0"'
+
+
+@final
+@dataclass(frozen=True)
+class Unit:
+    """What is protected: two data sets are neighbours where they differ in one unit.
+
+    - ``value``: one value replaced by any other. All coordinates are public.
+    - ``slice_values(mode)``: all values of one index of a mode (a user) replaced. All coordinates are public.
+    - ``entry``: one observation added or removed. Nothing is public besides the shape.
+    - ``slice(mode)``: all observations of one index of a mode added or removed. Nothing is public besides the shape.
+
+    Attributes
+    ----------
+    kind : str
+    mode : int, str or None
+        For the two slice units, the mode by number or by name.
+    at_most : int or None
+        For the two slice units: how many observations of one slice are kept, by a keyed hash of their coordinates.
+
+    Examples
+    --------
+    >>> Unit.of("slice:user", at_most=50)
+    Unit(kind='slice', mode='user', at_most=50)
+    >>> str(Unit.slice_values(0))
+    'slice_values:0'
+    """
+
+    kind: str
+    mode: int | str | None = None
+    at_most: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.choice("unit", self.kind, KINDS)
+        if self.whole_slices and (self.mode is None or isinstance(self.mode, bool) or self.mode == ""):
+            raise InputError(f"unit {self.kind!r} must name a mode, got none; write e.g. {self.kind}:user")
+        if not self.whole_slices and self.mode is not None:
+            raise InputError(f"unit {self.kind!r} must not name a mode, got {self.mode!r}; leave it out")
+        if self.at_most is not None:
+            if not self.whole_slices:
+                raise InputError(
+                    f"at_most must go with a slice unit, got {self.at_most} with {self.kind!r}; leave it out"
+                )
+            checks.positive_integer("at_most", self.at_most)
+
+    @classmethod
+    def of(cls, unit: str | Unit | None, at_most: int | None = None) -> Unit:
+        """A unit from its text, e.g. "value" or "slice:user", or from itself."""
+        if isinstance(unit, Unit):
+            found = unit
+        elif isinstance(unit, str):
+            kind, colon, mode = unit.partition(":")
+            number: int | str | None = int(mode) if mode.lstrip("-").isdigit() else mode
+            if kind not in KINDS:
+                raise InputError(f"unit must be like {EXAMPLES}, got {unit!r}; it says whose privacy is promised")
+            found = cls(kind, number if colon else None)
+        else:
+            raise InputError(f"unit must be given, like {EXAMPLES}, got {unit!r}; it says whose privacy is promised")
+        return found if at_most is None else replace(found, at_most=at_most)
+
+    @classmethod
+    def value(cls) -> Unit:
+        """One value replaced by any other."""
+        return cls("value")
+
+    @classmethod
+    def entry(cls) -> Unit:
+        """One observation added or removed."""
+        return cls("entry")
+
+    @classmethod
+    def slice_values(cls, mode: int | str, at_most: int | None = None) -> Unit:
+        """All values of one index of a mode replaced."""
+        return cls("slice_values", mode, at_most)
+
+    @classmethod
+    def slice(cls, mode: int | str, at_most: int | None = None) -> Unit:
+        """All observations of one index of a mode added or removed."""
+        return cls("slice", mode, at_most)
+
+    @property
+    def whole_slices(self) -> bool:
+        """Whether the unit is all of one index, not a single observation."""
+        return self.kind in ("slice", "slice_values")
+
+    @property
+    def coordinates_public(self) -> bool:
+        """Whether coordinates, and so all counts, are public; then a change replaces values and nothing else."""
+        return self.kind in ("value", "slice_values")
+
+    def resolved(self, mode_names: Sequence[str]) -> Unit:
+        """The same unit with its mode as a number."""
+        if self.mode is None:
+            return self
+        if isinstance(self.mode, str):
+            if self.mode not in mode_names:
+                raise InputError(f"unit must name one of the modes {list(mode_names)}, got {self.mode!r}; correct it")
+            return replace(self, mode=list(mode_names).index(self.mode))
+        return replace(self, mode=checks.mode(self.mode, len(mode_names)))
+
+    @property
+    def mode_number(self) -> int:
+        """The mode of a resolved slice unit."""
+        if not isinstance(self.mode, int):
+            raise InputError(f"unit must be resolved to a mode number, got {self!r}; call resolved(mode_names)")
+        return self.mode
+
+    def __str__(self) -> str:
+        return self.kind if self.mode is None else f"{self.kind}:{self.mode}"
+
+    def neighbours(self, mode_name: str | None = None) -> str:
+        """In plain words, how two neighbouring data sets differ."""
+        name = mode_name if mode_name is not None else f"mode {self.mode}"
+        return {
+            "value": "one observed value is replaced by any other; which cells are observed is public",
+            "slice_values": f"all values of one {name} are replaced by any others; which cells are observed is public",
+            "entry": "one observation is added or removed",
+            "slice": f"all observations of one {name} are added or removed",
+        }[self.kind]
+
+    @property
+    def public_facts(self) -> str:
+        """What the guarantee takes for public besides shape, labels and bounds."""
+        if self.coordinates_public:
+            return "all coordinates: how many observations there are, where, and how many in each row"
+        return "nothing"

@@ -1,0 +1,1 @@
+"""From observations and a plan to a release."""

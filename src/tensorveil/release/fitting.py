@@ -1,0 +1,92 @@
+"""`fit`, the one door: observations and a plan in, a release out."""
+
+from __future__ import annotations
+
+from tensorveil import checks
+from tensorveil.data.observations import Observations
+from tensorveil.errors import InputError
+from tensorveil.mechanisms.base import Mechanism, Progress, no_progress
+from tensorveil.models.factor_model import ModelFamily
+from tensorveil.privacy.bounds import Bounds, clip
+from tensorveil.privacy.guarantee import Guarantee
+from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.plan import Plan
+from tensorveil.privacy.units import Unit
+from tensorveil.release.release import Release
+
+
+def fit(
+    observations: Observations,
+    plan: Plan,
+    *,
+    seed: int | None = None,
+    progress: Progress = no_progress,
+    noise: NoiseSource | None = None,
+) -> Release:
+    """Complete a tensor by a plan; two calls are two releases, and their budgets add up.
+
+    Parameters
+    ----------
+    observations : of the plan's shape
+    plan : from a mechanism's `plan`
+    seed : for experiments; the release is then not publishable
+    progress : called with what is being done, how far, of how many
+    noise : another source of noise, for audits; the release is then not publishable unless it is a plain NoiseSource
+
+    Examples
+    --------
+    >>> import numpy as np, tensorveil as tv
+    >>> rng = np.random.default_rng(0)
+    >>> data = tv.Observations(np.argwhere(np.ones((6, 5, 4))), rng.uniform(1, 5, 120), (6, 5, 4))
+    >>> plan = tv.StatisticPerturbation().plan(tv.CP(rank=2), tv.Bounds(1, 5), "value", 1.0, shape=(6, 5, 4))
+    >>> tv.fit(data, plan).guarantee.status
+    'proven'
+    """
+    if not isinstance(plan, Plan):
+        raise InputError(f"plan must be made by a mechanism's plan(), got {type(plan).__name__}; make one first")
+    if not isinstance(observations, Observations):
+        raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    if observations.shape != plan.request.shape:
+        raise InputError(
+            f"observations must have the plan's shape {plan.request.shape}, got {observations.shape}; plan again"
+        )
+    source = NoiseSource(checks.seed(seed)) if noise is None else noise
+    data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
+    completion = plan.mechanism.run(data, plan, source, progress)
+    trusted = type(source) is NoiseSource and not source.seeded
+    guarantee = Guarantee.of_plan(plan, seeded=not trusted, joint=completion.withheld_mode is not None)
+    return Release(completion, guarantee, plan)
+
+
+def complete(
+    observations: Observations,
+    model: ModelFamily,
+    bounds: Bounds,
+    unit: str | Unit,
+    epsilon: float,
+    delta: float = 0.0,
+    *,
+    mechanism: Mechanism,
+    expected_count: int | None = None,
+    at_most: int | None = None,
+    seed: int | None = None,
+    progress: Progress = no_progress,
+) -> Release:
+    """Plan and fit in one call; the shape and the names of the modes are those that the observations declare.
+
+    Under `entry` and `slice` the declared shape must be public: give it, do not read it off the data.
+    """
+    if not isinstance(observations, Observations):
+        raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    plan = mechanism.plan(
+        model,
+        bounds,
+        unit,
+        epsilon,
+        delta,
+        shape=observations.shape,
+        mode_names=observations.mode_names,
+        expected_count=expected_count,
+        at_most=at_most,
+    )
+    return fit(observations, plan, seed=seed, progress=progress)

@@ -1,0 +1,326 @@
+"""Alternating least squares: offsets and ridge regressions, row by row, for CP and Tucker models of any order.
+
+The objective, at given penalties, is
+
+    sum_w (x_w - mean - offsets_w - xhat_w)^2 + sum_b lambda_b |block_b|^2 + sum_n mu_n |offsets of mode n|^2
+
+and every update is its exact minimum over one block (the core: conjugate gradients from the old core), so it never
+rises. Without a given `regularization` the penalties come from the data by empirical Bayes: lambda = residual variance
+/ prior variance of a factor entry, where that prior makes the model's variance the signal's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensorveil import checks
+from tensorveil.data.observations import Observations
+from tensorveil.errors import InputError
+from tensorveil.kernels import blocks
+from tensorveil.models.factor_model import FactorModel, ModelFamily
+from tensorveil.models.offsets import Offsets
+from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start, update_blocks
+
+Floats = NDArray[np.float64]
+Coordinates = NDArray[np.uint32]
+
+MULTIPLIERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the rule's penalty, tried on held-out observations
+HOLDOUT_SHARE = 0.1
+FEWEST_TO_HOLD_OUT = 50
+FEWEST_SWEEPS = 4
+TRIAL_SWEEPS, TRIAL_TOLERANCE = 20, 3e-4
+RANDOM_STARTS = 2  # besides the spectral one
+SURE = 2.5  # standard errors by which factors and offsets must show before they are believed
+FLOOR = 1e-12  # of the variance of the values: the least residual variance, so that every matrix can be factorized
+
+
+@final
+@dataclass(frozen=True)
+class ALSRun:
+    """What a run of ALS gives: prediction = offsets + model.
+
+    Attributes
+    ----------
+    model : FactorModel
+    offsets : Offsets
+    loss : array
+        Mean squared residual after each sweep.
+    multiplier : float
+        The multiple of the rule's penalty that held-out observations chose; infinity: no factors, offsets alone.
+    residual_variance : float
+        Estimated variance of an observation about its prediction.
+    """
+
+    model: FactorModel
+    offsets: Offsets
+    loss: Floats
+    multiplier: float
+    residual_variance: float
+
+    def predict(self, coordinates: ArrayLike) -> Floats:
+        """Predicted values at integer coordinates, one row an entry."""
+        where = checks.coordinates(coordinates, self.model.shape)
+        return self.offsets.at(where) + self.model.predict(where)
+
+
+@final
+@dataclass(frozen=True)
+class ALS:
+    """Ridge alternating least squares with offsets.
+
+    Parameters
+    ----------
+    sweeps : passes over all blocks, at most; a fit ends before when the loss no longer falls
+    regularization : lambda of every block and of the offsets; None: by the rule above, its multiple chosen by the error
+        on a tenth of the observations, which the last fit then includes. If no factors predict those better than the
+        offsets alone, beyond chance, the factors are zero: of pure noise the model is (nearly) the mean.
+    offsets : whether to fit a mean and one shrunk offset an index; False: factors alone
+    tolerance : a fit ends when a sweep lowers the loss by less than this share
+
+    Examples
+    --------
+    >>> from tensorveil.data.synthetic import cp_tensor, observe
+    >>> from tensorveil.models.cp import CP
+    >>> data = observe(cp_tensor(seed=0), snr=1e6, seed=1)
+    >>> run = ALS().solve(data.train, CP(rank=3))
+    >>> bool(np.abs(run.predict(data.test.coordinates) - data.test.values).max() < 0.01)
+    True
+    """
+
+    sweeps: int = 50
+    regularization: float | None = None
+    offsets: bool = True
+    tolerance: float = 1e-5
+
+    def __post_init__(self) -> None:
+        checks.positive_integer("sweeps", self.sweeps)
+        if self.regularization is not None:
+            checks.positive_number("regularization", self.regularization, "give a number above 0, or None for the rule")
+        checks.nonnegative_number("tolerance", self.tolerance)
+
+    def solve(
+        self,
+        observations: Observations,
+        family: ModelFamily,
+        *,
+        noise_variance: float = 0.0,
+        largest_signal: float = math.inf,
+        seed: int | None = None,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> ALSRun:
+        """Fit offsets and a model of the family to the observations.
+
+        Parameters
+        ----------
+        noise_variance : variance of the noise that is known to be on every value, e.g. a mechanism's
+        largest_signal : a limit on the prior variance of offsets and factors, where their scale is known beforehand
+        seed : decides start values and which observations are held out; None is 0, so that a run can be repeated
+        progress : called after each sweep with its number, over all fits, and its loss
+        """
+        noise = checks.nonnegative_number("noise_variance", noise_variance)
+        if not largest_signal > 0:
+            raise InputError(f"largest_signal must be above 0, got {largest_signal!r}; leave it out for no limit")
+        generator = np.random.default_rng(checks.seed(seed) or 0)
+        fit = _Fit(self, family, observations.shape, noise, largest_signal, generator, progress)
+        whole = Entries.of(observations.coordinates, observations.values, observations.shape)
+        if self.regularization is not None or len(observations) < FEWEST_TO_HOLD_OUT:
+            return fit.finish(whole, fit.begin(whole), 1.0)
+        held = generator.random(len(observations)) < HOLDOUT_SHARE
+        held[0], held[-1] = True, False  # neither part is empty
+        part = Entries.of(observations.coordinates[~held], observations.values[~held], observations.shape)
+        coordinates, values = observations.coordinates[held], observations.values[held]
+        starts = [fit.begin(part, spectral) for spectral in (True, *(False,) * RANDOM_STARTS)]
+        errors = values - starts[0].offsets().at(coordinates)
+        trials = [fit.run(part, start.copy(), MULTIPLIERS[0], *self._trial) for start in starts]
+        state = min(trials, key=lambda trial: trial.losses[-1])
+        chosen, best, kept = math.inf, math.inf, starts[0]
+        for multiplier in MULTIPLIERS:  # upwards: zero factors are where large penalties end, and there is no way back
+            if multiplier > MULTIPLIERS[0]:
+                state = fit.run(part, state.copy(), multiplier, *self._trial)
+            error = _mean_square(values - state.predict(coordinates))
+            if error < min(best, _mean_square(errors)) and _related(
+                errors, state.predict(coordinates) - values + errors
+            ):
+                chosen, best, kept = multiplier, error, state
+            elif chosen < math.inf:
+                break
+        return fit.finish(whole, kept.copy(), chosen)
+
+    @property
+    def _trial(self) -> tuple[int, float]:
+        """Sweeps and tolerance where only the start and the penalty are to be chosen."""
+        return min(TRIAL_SWEEPS, self.sweeps), max(TRIAL_TOLERANCE, self.tolerance)
+
+
+@dataclass
+class _State:
+    """A model and offsets on the way, with the variances that the penalties are made of."""
+
+    model: FactorModel  # its shape; the numbers are in `parameters`
+    parameters: Floats
+    mean: float
+    modes: list[Floats]
+    offset_variances: list[float]
+    signal: float
+    residual: float
+    losses: list[float] = field(default_factory=list)
+
+    def copy(self) -> _State:
+        """The same, to be changed alone."""
+        return replace(
+            self, parameters=self.parameters.copy(), modes=[part.copy() for part in self.modes], losses=[*self.losses]
+        )
+
+    def offsets(self) -> Offsets:
+        """Mean and offsets as they are."""
+        return Offsets(self.mean, self.modes or [None] * self.model.order)
+
+    def predict(self, coordinates: Coordinates) -> Floats:
+        """Offsets and model at these coordinates."""
+        return self.offsets().at(coordinates) + self.factors_at(coordinates)
+
+    def factors_at(self, coordinates: Coordinates) -> Floats:
+        """The model at these coordinates."""
+        predictions = np.empty(len(coordinates))
+        blocks.predict(self.parameters, self.model.block_starts, self.model.block_widths, coordinates, predictions)
+        return predictions
+
+
+@dataclass
+class _Fit:
+    """One call of `solve`: what all its fits share."""
+
+    solver: ALS
+    family: ModelFamily
+    shape: tuple[int, ...]
+    noise_variance: float
+    largest_signal: float
+    generator: np.random.Generator
+    progress: Callable[[int, float], None] | None
+    sweeps_done: int = 0
+
+    def begin(self, data: Entries, spectral: bool = True) -> _State:
+        """Offsets alone, and a model to start from."""
+        zero = self.family.model([np.zeros(block) for block in self.family.block_shapes(self.shape)])
+        mean, spread = float(data.values.mean()), float(data.values.var())
+        state = _State(zero, zero.parameters.copy(), mean if self.solver.offsets else 0.0, [], [], spread, spread)
+        if self.solver.offsets:
+            state.modes = [np.zeros(size) for size in self.shape]
+            for mode in range(len(self.shape)):
+                variance = _between_variance(data.values - state.offsets().at(data.coordinates), data, mode)
+                state.offset_variances.append(min(variance, self.largest_signal))
+                self._update_offset(data, state, data.values, mode)
+            for mode in range(len(self.shape)):
+                self._update_offset(data, state, data.values, mode)
+        targets = data.values - state.offsets().at(data.coordinates)
+        square = _mean_square(targets)
+        state.residual = max(square, FLOOR * spread, np.finfo(np.float64).tiny)
+        unsure = math.sqrt(2 / len(targets)) * self.noise_variance  # how well the moments know the signal's variance
+        signal = max(square - self.noise_variance, unsure / 4, FLOOR * state.residual)
+        state.signal = min(signal, self.largest_signal)
+        if spectral:
+            state.parameters = spectral_start(data, targets, state.model, state.signal, state.residual, self.generator)
+        else:
+            spread = math.sqrt(prior_variance(state.model, state.signal))
+            state.parameters = spread * self.generator.standard_normal(zero.parameters.size)
+        return state
+
+    def run(self, data: Entries, state: _State, multiplier: float, sweeps: int, tolerance: float) -> _State:
+        """Sweep until the loss no longer falls."""
+        state.losses = []
+        for sweep in range(sweeps):
+            state.losses.append(self._sweep(data, state, multiplier))
+            self.sweeps_done += 1
+            if self.progress is not None:
+                self.progress(self.sweeps_done, state.losses[-1])
+            change = abs(state.losses[max(sweep - 1, 0)] - state.losses[-1])
+            if sweep >= FEWEST_SWEEPS and change <= tolerance * state.losses[-1]:
+                break
+        return state
+
+    def finish(self, data: Entries, state: _State, multiplier: float) -> ALSRun:
+        """The last fit, on all entries."""
+        if math.isinf(multiplier):
+            state.parameters[:] = 0.0
+            for _ in range(2 * len(self.shape)):
+                for mode in range(len(state.modes)):
+                    self._update_offset(data, state, data.values, mode)
+            state.residual = _mean_square(data.values - state.offsets().at(data.coordinates))
+            state.losses = [state.residual]
+        else:
+            self.run(data, state, multiplier, self.solver.sweeps, self.solver.tolerance)
+        return ALSRun(
+            state.model.replace_parameters(state.parameters),
+            state.offsets(),
+            np.array(state.losses),
+            multiplier,
+            state.residual,
+        )
+
+    def _sweep(self, data: Entries, state: _State, multiplier: float) -> float:
+        """Update all blocks, then the offsets; returns the mean squared residual."""
+        targets = data.values - state.offsets().at(data.coordinates)
+        ridge = self.penalty(state, multiplier)
+        effective = update_blocks(data, targets, state.model, state.parameters, ridge)
+        targets = data.values - state.factors_at(data.coordinates)
+        for mode in range(len(state.modes)):
+            effective += self._update_offset(data, state, targets, mode)
+        squares = float(((targets - state.offsets().at(data.coordinates)) ** 2).sum())
+        count = len(targets)
+        spread = max(FLOOR * float(data.values.var()), np.finfo(np.float64).tiny)
+        state.residual = max(squares / max(count - effective, 0.1 * count), self.noise_variance, spread)
+        return squares / count
+
+    def penalty(self, state: _State, multiplier: float) -> float:
+        """lambda = residual variance / prior variance of an entry of a block, or the one that was given."""
+        if self.solver.regularization is not None:
+            return self.solver.regularization
+        return multiplier * state.residual / prior_variance(state.model, state.signal)
+
+    def _update_offset(self, data: Entries, state: _State, targets: Floats, mode: int) -> float:
+        """The mean and the offsets of one mode, given the others; returns the effective number of parameters."""
+        counts = data.counts(mode)
+        remainder = targets - state.offsets().at(data.coordinates)
+        change = float(remainder.mean())
+        state.mean += change
+        remainder -= change
+        sums = np.bincount(data.coordinates[:, mode], remainder, minlength=len(counts)) + counts * state.modes[mode]
+        if self.solver.regularization is not None:
+            ridge = self.solver.regularization
+        elif state.offset_variances[mode] > 0:
+            ridge = state.residual / state.offset_variances[mode]
+        else:
+            return 0.0
+        state.modes[mode] = sums / (counts + ridge)
+        return float((counts / (counts + ridge)).sum())
+
+
+def _between_variance(remainder: Floats, data: Entries, mode: int) -> float:
+    """Variance between the indices of a mode beyond what the spread within explains, by moments; 0 if there is none."""
+    counts = data.counts(mode)
+    used = counts > 0
+    total, groups = len(remainder), int(used.sum())
+    if groups < 2 or total <= groups:
+        return 0.0
+    sums = np.bincount(data.coordinates[:, mode], remainder, minlength=len(counts))
+    between = float((sums[used] ** 2 / counts[used]).sum()) - float(remainder.sum()) ** 2 / total
+    within = (float((remainder**2).sum()) - float((sums[used] ** 2 / counts[used]).sum())) / (total - groups)
+    weight = total - float((counts.astype(np.float64) ** 2).sum()) / total
+    excess = between - (groups - 1) * within
+    return excess / weight if excess > SURE * math.sqrt(2 * (groups - 1)) * within else 0.0
+
+
+def _related(errors: Floats, factors: Floats) -> bool:
+    """Whether what the factors add goes with the errors without them, by more than chance."""
+    size = float(np.linalg.norm(errors) * np.linalg.norm(factors))
+    return bool(errors @ factors * math.sqrt(len(errors)) > SURE * size)
+
+
+def _mean_square(numbers: Floats) -> float:
+    return float((numbers**2).mean())

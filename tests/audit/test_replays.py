@@ -1,0 +1,221 @@
+"""The replay itself: it passes sound mechanisms and catches planted bugs, each of a kind that has happened."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import tensorveil as tv
+from tensorveil.audit.neighbours import neighbours
+from tensorveil.audit.replays import ReplayError, replay
+from tensorveil.mechanisms import private_offsets, statistic_perturbation, sums
+from tensorveil.mechanisms.base import Design, Mechanism, no_progress, split_budget
+from tensorveil.models.completion import Completion
+from tensorveil.models.offsets import Offsets
+from tensorveil.privacy.plan import Stage
+from tensorveil.solvers.start import public_start
+
+BOUNDS = tv.Bounds(1, 5)
+SHAPE = (5, 4, 3)
+RNG = np.random.default_rng(0)
+WHERE = np.argwhere(RNG.random(SHAPE) < 0.5)
+WHERE = WHERE[WHERE[:, 0] != 2]
+OBSERVATIONS = tv.Observations(WHERE, RNG.uniform(1, 5, len(WHERE)), SHAPE)
+
+
+# many observations a row and a large budget, so that later stages are not drowned in noise
+DENSE = tv.Observations(
+    np.tile(np.argwhere(np.ones((40, 3, 3))), (4, 1)),
+    np.tile(3.0 + 2 * np.einsum("i,j,k->ijk", np.tile([1, -1], 20), [1, -1, 1], [1, 1, -1]).ravel(), 4),
+    (40, 3, 3),
+    duplicates="keep",
+)
+
+
+def largest(unit, delta=1e-6, mechanism=None, limit=12, observations=OBSERVATIONS, epsilon=1.0):
+    made = tv.StatisticPerturbation(sweeps=1) if mechanism is None else mechanism
+    plan = made.plan(tv.CP(rank=2), BOUNDS, unit, epsilon, delta, shape=observations.shape)
+    return max(replay(*pair, plan).largest for pair in neighbours(observations, unit, BOUNDS, limit))
+
+
+def dense_largest(unit):
+    return largest(unit, limit=8, mechanism=tv.StatisticPerturbation(), observations=DENSE, epsilon=16.0)
+
+
+@dataclass(frozen=True)
+class Totals(Mechanism):
+    """The simplest mechanism: one noisy number, the total of centred values, as the mean of a constant model."""
+
+    bug: str = ""
+    name: ClassVar[str] = "statistic"
+
+    def design(self, request):
+        (event,) = split_budget(request, [1.0], 1)
+        return Design((Stage("total", "level", event, "2", "noise"),), {}, 1)
+
+    def run(self, data, plan, noise, progress=no_progress):
+        values = 3 * data.steps if self.bug == "unclipped" else data.steps
+        total = np.array([values.sum()])
+        event = plan.events[0]
+        sensitivity = 2**21 if data.unit.coordinates_public else 2**20
+        if self.bug == "halved":
+            sensitivity //= 2
+        if self.bug == "scaled by the data":
+            sensitivity = max(sensitivity, int(np.abs(data.steps).max()) * 2 + len(data))
+        epsilon = event.epsilon * 2 if self.bug == "overspent" else event.epsilon
+        calls = 2 if self.bug == "a call that depends on the data" and total[0] > 0 else 1
+        if self.bug == "a shape that depends on the data":
+            total = np.full(1 + len(data) % 2, total[0])
+        for _ in range(calls):
+            mean = noise.laplace(total, grid=2.0**-20, sensitivity=sensitivity, epsilon=epsilon / calls)[0]
+        if self.bug == "no noise":
+            mean = total[0] * 2.0**-20
+        if self.bug == "post-processing reads the data":
+            mean = mean / max(len(data), 1) if not data.unit.coordinates_public else mean + data.centred[0] * 1e-12
+        if self.bug == "twice":
+            noise.laplace(total, grid=2.0**-20, sensitivity=sensitivity, epsilon=epsilon)
+        model = public_start(plan.request.family, data.shape, std=0.1)
+        return Completion(Offsets(float(mean), [None] * len(data.shape)), model, data.bounds.low, data.bounds.high)
+
+
+@pytest.mark.parametrize("unit", ["value", "entry"])
+def test_a_sound_mechanism_passes_and_uses_all_of_its_sensitivity(unit):
+    assert largest(unit, 0.0, Totals()) == 1.0
+
+
+@pytest.mark.parametrize(
+    "bug, message",
+    [
+        ("halved", "declared sensitivity"),
+        ("unclipped", "declared sensitivity"),
+        ("no noise", "bit for bit"),
+        ("post-processing reads the data", "bit for bit"),
+        ("overspent", "what the plan pays"),
+        ("twice", "what the plan pays"),
+    ],
+)
+@pytest.mark.parametrize("unit", ["value", "entry"])
+def test_a_planted_bug_is_caught(unit, bug, message):
+    with pytest.raises(ReplayError, match=message):
+        largest(unit, 0.0, Totals(bug), limit=None)
+
+
+@pytest.mark.parametrize(
+    "bug, message",
+    [
+        ("a shape that depends on the data", "one shape and scale"),
+        ("scaled by the data", "one shape and scale"),
+        ("a call that depends on the data", "call"),
+    ],
+)
+def test_calls_that_depend_on_what_is_private_under_entry_are_caught(bug, message):
+    near_zero = tv.Observations([[0, 0, 0], [1, 1, 1]], [3.1, 2.95], SHAPE)
+    with pytest.raises(ReplayError, match=message):
+        largest("entry", 0.0, Totals(bug), limit=None, observations=near_zero)
+
+
+UNITS = ["value", "slice_values:0", "entry", "slice:0"]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_statistic_perturbation_passes_before_bugs_are_planted(unit):
+    assert 0.7 < largest(unit) <= 1
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_halved_sensitivities_of_sums_are_caught(unit, monkeypatch):
+    sound = private_offsets.sums_sensitivity
+    monkeypatch.setattr(private_offsets, "sums_sensitivity", lambda unit: sound(unit) / 2)
+    with pytest.raises(ReplayError, match=r"declared sensitivity|what the plan pays"):
+        largest(unit, limit=None)
+
+
+@pytest.mark.parametrize("unit", ["entry", "slice:0"])
+def test_a_block_whose_matrices_get_no_noise_is_caught(unit, monkeypatch):
+    sound = statistic_perturbation.noisy_rows
+
+    def quiet(noise, event, totals, grid, sensitivity):
+        released, variance = sound(noise, event, totals, grid, sensitivity)
+        return (totals * grid, variance) if totals.shape[1] == 3 else (released, variance)
+
+    assert dense_largest(unit) <= 1
+    monkeypatch.setattr(statistic_perturbation, "noisy_rows", quiet)
+    with pytest.raises(ReplayError, match=r"bit for bit|declared sensitivity"):
+        dense_largest(unit)
+
+
+def test_weights_that_forget_how_active_a_slice_is_are_caught(monkeypatch):
+    for module in (statistic_perturbation, private_offsets):
+        monkeypatch.setattr(module, "slice_weights", lambda data, rows, pure: np.ones(len(data)))
+    for unit in ("slice_values:0", "slice:0"):
+        with pytest.raises(ReplayError, match="declared sensitivity"):
+            largest(unit, limit=None)
+
+
+@pytest.mark.parametrize("unit", ["slice_values:0", "slice:0"])
+def test_weights_whose_squares_add_up_to_one_are_not_enough_for_the_level(unit, monkeypatch):
+    """Sum of squares <= 1 is enough only with one observation of a slice in a row (PRIVACY.md 3.4)."""
+    from tensorveil.mechanisms import level
+
+    def squares(data, rows, pure):
+        slices = data.index(0)
+        return 1 / np.sqrt(np.bincount(slices, minlength=data.shape[0]))[slices]
+
+    monkeypatch.setattr(level, "slice_weights", squares)
+    with pytest.raises(ReplayError, match="declared sensitivity"):
+        largest(unit, limit=None)
+
+
+@pytest.mark.parametrize("unit", ["entry", "slice:0"])
+def test_a_limit_on_features_that_reads_how_many_observations_there_are_is_caught(unit, monkeypatch):
+    half_sweep, typical = tv.StatisticPerturbation._half_sweep, statistic_perturbation.typical_feature
+
+    def counting(self, data, *arguments):
+        monkeypatch.setattr(statistic_perturbation, "typical_feature", lambda *one: typical(*one) * len(data) / 1000)
+        return half_sweep(self, data, *arguments)
+
+    monkeypatch.setattr(tv.StatisticPerturbation, "_half_sweep", counting)
+    with pytest.raises(ReplayError, match=r"bit for bit|declared sensitivity"):
+        dense_largest(unit)
+
+
+def test_a_sum_that_is_not_clipped_is_caught(monkeypatch):
+    sound = private_offsets.whole_sums
+    monkeypatch.setattr(private_offsets, "whole_sums", lambda rows, part, size: sound(rows, 1.5 * part, size))
+    with pytest.raises(ReplayError, match="declared sensitivity"):
+        largest("entry", limit=None)
+
+
+def test_noise_that_is_scaled_down_is_caught(monkeypatch):
+    sound = sums.noisy_totals
+
+    def weak(noise, event, totals, sensitivity):
+        return sound(noise, replace(event, noise_multiplier=event.noise_multiplier / 2), totals, sensitivity)
+
+    monkeypatch.setattr(private_offsets, "noisy_totals", weak)
+    with pytest.raises(ReplayError, match="Gaussian precision"):
+        largest("value")
+
+
+def test_users_coupled_by_a_sign_that_all_share_are_caught(monkeypatch):
+    sound = statistic_perturbation.personal_rows
+
+    def coupled(data, *arguments):
+        return sound(data, *arguments) * (-1.0) ** len(np.unique(data.index(0)))
+
+    monkeypatch.setattr(statistic_perturbation, "personal_rows", coupled)
+    with pytest.raises(ReplayError, match="declared sensitivity"):
+        dense_largest("slice:0")
+
+
+def test_a_replay_counts_what_was_used_at_every_call():
+    plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, 1e-6, shape=SHAPE)
+    found = replay(*next(neighbours(OBSERVATIONS, "value", BOUNDS)), plan)
+    assert len(found.used) == len(found.calls) == 1 + len(plan.stages)  # the key of the hash is free
+    assert found.largest == max(found.used)
+
+
+def test_equal_data_use_nothing():
+    plan = tv.StatisticPerturbation().plan(tv.CP(rank=2), BOUNDS, "entry", 1.0, 1e-6, shape=SHAPE)
+    assert replay(OBSERVATIONS, OBSERVATIONS, plan).largest == 0.0
