@@ -48,28 +48,23 @@ def demo(
     console = Console()
     with Progress(console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("completing", total=demonstration.number_of_fits())
-        shown, rows = demonstration.run_demo(lambda: bar.advance(line))
+        shown, rows, guarantee = demonstration.run_demo(lambda: bar.advance(line))
     table = Table(title="RMSE against the noise-free truth: 20 x 20 x 20, rank 3, half missing, SNR 1")
     for heading in ("approach", "privacy", "CP", "Tucker"):
         table.add_column(heading, justify="left" if heading in ("approach", "privacy") else "right", no_wrap=True)
-    for row in rows:
-        if row.model != "cp":
-            continue
-        twin = next(
-            other
-            for other in rows
-            if (other.model, other.approach, other.epsilon) == ("tucker", row.approach, row.epsilon)
-        )
-        privacy = "none" if row.epsilon is None else f"claimed, epsilon {row.epsilon:g}"
-        name = {"the mean": "the mean (floor)", "no privacy": "SGD (baseline)"}.get(
-            row.approach, f"{row.approach} perturbation"
-        )
+    for row in (row for row in rows if row.model == "cp"):
+        keys = ("tucker", row.approach, row.status, row.epsilon)
+        twin = next(other for other in rows if (other.model, other.approach, other.status, other.epsilon) == keys)
+        privacy = "none" if row.epsilon is None else f"{row.status}, epsilon {row.epsilon:g}"
+        name = row.approach if row.epsilon is None else f"{row.approach} perturbation"
         table.add_row(name, privacy, row.text, twin.text)
     console.print(table)
     picture = out / "demo.svg"
     demonstration.draw_demo(shown, rows, picture)
+    console.print("The guarantee of the last proven release, in a sentence:")
+    console.print(str(guarantee))
     console.print(
-        "The guarantees of these three algorithms are claimed by their paper, not proven: not for publication."
+        "What is marked 'claimed' is a paper's claim, reproduced as printed and not true: not for publication."
     )
     console.print(f"picture: {picture}", soft_wrap=True)
 

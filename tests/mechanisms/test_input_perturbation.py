@@ -18,6 +18,7 @@ from tensorveil.mechanisms.input_perturbation import (
     InputPerturbation,
     channel_levels,
     dense_sensitivity,
+    dithered_channel,
     recalibrated,
     rescaling,
     values_norm,
@@ -142,14 +143,21 @@ def test_replay_on_tensors_that_hypothesis_chooses(data):
     replay(observations, other, plan)
 
 
-def test_the_channel_changes_exactly_one_symbol():
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_the_channel_changes_exactly_one_symbol(epsilon):
     data = with_values(ratings(), 3, 1.0)
-    plan = plan_for("value", "channel")
+    plan = plan_for("value", "channel", epsilon=epsilon)
     first = replay(data, with_values(data, 3, 5.0), plan)
-    assert first.used == (0.0, 1.0)  # the key, then the one channel call
-    inputs = first.calls[1].statistic
-    others = replay(with_values(data, 3, 5.0), data, plan).calls[1].statistic
-    assert (inputs != others).sum() == 1
+    second = replay(with_values(data, 3, 5.0), data, plan)
+    changed = [
+        (mine.statistic != theirs.statistic).sum()
+        for mine, theirs in zip(first.calls, second.calls, strict=True)
+        if mine.kind == "channel"
+    ]
+    assert sum(changed) == 1
+    assert len(changed) == 1
+    assert sum(call.statistic.size for call in first.calls) == len(data)
+    assert all(call.parameters["channel"].epsilon <= epsilon for call in first.calls if call.kind == "channel")
 
 
 def recorded(plan, data):
@@ -252,8 +260,8 @@ def test_the_noise_that_is_chosen_where_none_is_named(unit, delta, noise):
 def test_levels_by_the_rule():
     assert channel_levels(None, Bounds(1, 5)) == (1, 2, 3, 4, 5)
     assert len(channel_levels(None, Bounds(0, 13))) == 14
-    assert len(channel_levels(None, Bounds(0, 14))) == 10
-    assert len(channel_levels(None, Bounds(0, 1))) == 10
+    assert len(channel_levels(None, Bounds(0, 14))) == 12
+    assert len(channel_levels(None, Bounds(0, 1))) == 12
     assert channel_levels(None, Bounds(0.5, 5))[0] == 0.5
     assert channel_levels([0, 1], Bounds(0, 1)) == (0, 1)
 
@@ -407,13 +415,12 @@ def test_progress_is_told():
 @pytest.mark.parametrize("spread", [0.15, 0.45])
 def test_symbols_tell_how_wide_the_values_spread(epsilon, spread):
     generator = np.random.default_rng(0)
-    values = np.clip(0.1 + spread * generator.standard_normal(100_000), -1, 1)
+    values = np.clip(0.1 + spread * generator.standard_normal(200_000), -1, 1)
     levels = tuple(np.linspace(-1, 1, 10))
     channel = design_channel(levels, epsilon)
     symbols = NoiseSource(1).channel(quantize(values, levels), channel)
     stands = recalibrated(channel, symbols).pseudo_values[symbols]
-    slope = np.cov(stands, values)[0, 1] / values.var()
-    assert slope == pytest.approx(1.0, abs=0.15)
+    assert np.cov(stands, values)[0, 1] / values.var() == pytest.approx(1.0, abs=0.15)
     assert stands.mean() == pytest.approx(values.mean(), abs=0.05)
 
 
@@ -421,5 +428,26 @@ def test_two_symbols_leave_the_spread_to_the_prior():
     channel = design_channel((1, 2, 3, 4, 5), 0.5)
     assert channel.counts.shape[1] == 2
     symbols = np.repeat([0, 1], np.rint(10_000 * channel.weights @ channel.chances).astype(int))
-    weights = recalibrated(channel, symbols).weights
-    np.testing.assert_allclose(weights, channel.weights, atol=0.06)
+    np.testing.assert_allclose(recalibrated(channel, symbols).weights, channel.weights, atol=0.06)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 5.0, 10.0, 30.0])
+def test_the_channel_of_continuous_values_is_right_on_average_and_keeps_epsilon(epsilon):
+    levels = tuple(np.linspace(-3, 4, 12))
+    channel = dithered_channel(levels, epsilon)
+    assert channel.unbiased
+    assert channel.ratio() <= epsilon
+    logs = np.log(channel.counts.astype(float))
+    assert (logs.max(axis=0) - logs.min(axis=0)).max() <= epsilon * (1 + 1e-9)
+    assert channel.weights @ channel.variances < 2 * (7 / epsilon) ** 2  # that of Laplace noise
+
+
+def test_bounds_far_wider_than_the_values_do_not_make_it_worse_than_the_mean():
+    generator = np.random.default_rng(1)
+    shape = (40, 40, 40)
+    truth = 0.1 * cp_tensor(shape, 3, seed=2) / cp_tensor(shape, 3, seed=2).std()
+    where = all_coordinates(shape)[generator.random(truth.size) < 0.5]
+    data = Observations(where, truth[tuple(where.T)] + 0.1 * generator.standard_normal(len(where)), shape)
+    plan = InputPerturbation().plan(CP(3), Bounds(-1, 1), "value", 1.0, shape=shape)
+    predicted = fit(data, plan, seed=0).predict(all_coordinates(shape))
+    assert np.sqrt(np.mean((predicted - truth.ravel()) ** 2)) < 1.05 * truth.std()

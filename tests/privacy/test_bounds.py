@@ -155,3 +155,9 @@ def test_two_observations_of_one_cell_stay_two():
 def test_only_observations_are_clipped():
     with pytest.raises(InputError, match="Observations"):
         clip([[0, 0, 1.0]], BOUNDS, Unit.value(), KEY)
+
+
+@pytest.mark.xfail(strict=True, reason="half of the smallest width is zero: values become NaN and steps -2^63")
+def test_bounds_too_narrow_for_floats_are_refused():
+    with pytest.raises(InputError):
+        Bounds(0.0, 5e-324)

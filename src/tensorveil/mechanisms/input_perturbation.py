@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, final
@@ -23,7 +23,7 @@ from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress,
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations, Bounds
-from tensorveil.privacy.channels import Channel, LatentPrior, design_channel, quantize
+from tensorveil.privacy.channels import Channel, LatentPrior, _whole_counts, design_channel, quantize
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent, float_above
 from tensorveil.privacy.noise import NoiseSource, grid_for
 from tensorveil.privacy.plan import Plan, Request, Stage
@@ -37,7 +37,7 @@ NOISES = ("laplace", "gaussian", "channel")
 GRID = 1 / VALUE_STEPS  # of centred values
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
 WHOLE_LEVELS = range(5, 15)  # whole bounds 4 to 13 apart: every whole number is a level
-EVEN_LEVELS = 10
+EVEN_LEVELS = 12
 PRIOR_STD = 0.25  # of means on the centred scale, about the middle: the prior that channels are designed with
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
 
@@ -73,7 +73,8 @@ class InputPerturbation(Mechanism):
         value, by the table that keeps most information), or None: gaussian where delta is above 0, else channel under
         `value`, else laplace
     levels : the public values that the channel tells apart, 2 to 14; the nearest one stands for a value. None: every
-        whole number, if the bounds are whole and 4 to 13 apart, else ten evenly spaced ones.
+        whole number, if the bounds are whole and 4 to 13 apart, else twelve evenly spaced
+        ones, with a channel that is right on average for each.
     default : under `entry` and `slice`, the public value of a missing cell; None: the middle of the bounds
     solver : what completes the noisy tensor
 
@@ -137,8 +138,8 @@ class InputPerturbation(Mechanism):
         if noise == "channel":
             levels = channel_levels(self.levels, request.bounds)
             if most == 1:
-                channel = made_channel(levels, request.epsilon)  # an error now rather than after reading
-                law = f"channel on {len(channel.levels)} levels, epsilon {request.epsilon:g} a value"
+                self._channel(request.bounds, request.epsilon)  # an error now rather than after reading
+                law = f"channel on {len(levels)} levels, epsilon {request.epsilon:g} a value"
             else:
                 law = f"channel on {len(levels)} levels, epsilon {request.epsilon:g} / k a value"
         elif isinstance(event, GaussianEvent):
@@ -179,7 +180,7 @@ class InputPerturbation(Mechanism):
             released,
             request.family,
             noise_variance=variance,
-            largest_signal=PRIOR_STD**2,
+            largest_signal=(PRIOR_STD / scales[1]) ** 2,
             progress=lambda sweep, _: progress("sweeps", sweep, max(sweep, self.solver.sweeps)),
         )
         first = np.arange(run.model.parameters.size) < run.model.factors[0].size  # one block carries the scale
@@ -217,7 +218,7 @@ class InputPerturbation(Mechanism):
         if self.noise == "laplace":
             noisy = source.laplace(steps, grid=GRID, sensitivity=values_sensitivity(1), epsilon=budget)
             return Randomized(bounds.uncentred(noisy), None, 2 * (bounds.width / budget) ** 2)
-        channel = made_channel(channel_levels(self.levels, bounds), budget)
+        channel = self._channel(bounds, budget)
         symbols = source.channel(quantize(bounds.uncentred(np.asarray(steps / VALUE_STEPS)), channel.levels), channel)
         return Randomized(channel.pseudo_values[symbols], symbols, float(channel.weights @ channel.variances))
 
@@ -227,6 +228,10 @@ class InputPerturbation(Mechanism):
         if request.delta > 0:
             return "gaussian"
         return "channel" if request.unit.kind == "value" else "laplace"
+
+    def _channel(self, bounds: Bounds, epsilon: float) -> Channel:
+        continuous = self.levels is None and not _has_whole_levels(bounds)
+        return (dithered_channel if continuous else made_channel)(channel_levels(self.levels, bounds), epsilon)
 
     def _noisy_values(self, data: BoundedObservations, plan: Plan, noise: NoiseSource) -> tuple[Floats, float]:
         """Noisy centred values, and the variance of their noise; how many there are, and where, is public."""
@@ -242,7 +247,7 @@ class InputPerturbation(Mechanism):
         event = plan.stages[0].event
         if plan.settings["noise"] == "channel":
             budget = -float_above(-Fraction(plan.request.epsilon) / changes)  # [L2] rounded down
-            channel = made_channel(channel_levels(self.levels, data.bounds), budget)
+            channel = self._channel(data.bounds, budget)
             inputs = quantize(data.bounds.uncentred(data.centred), channel.levels)  # [L3] each from its own value
             symbols = noise.channel(inputs, channel)
             fitted = recalibrated(channel, symbols)
@@ -312,12 +317,16 @@ def default_steps(bounds: Bounds, default: float | None) -> int:
 
 
 def channel_levels(levels: Sequence[float] | None, bounds: Bounds) -> tuple[float, ...]:
-    """The levels that were given, or those of the rule: whole numbers where there are few, else ten even ones."""
+    """The levels that were given, or those of the rule: whole numbers where there are few, else twelve even ones."""
     if levels is not None:
         return tuple(float(level) for level in levels)
-    if bounds.low.is_integer() and bounds.high.is_integer() and bounds.width + 1 in WHOLE_LEVELS:
+    if _has_whole_levels(bounds):
         return tuple(float(level) for level in range(int(bounds.low), int(bounds.high) + 1))
     return tuple(np.linspace(bounds.low, bounds.high, EVEN_LEVELS).tolist())
+
+
+def _has_whole_levels(bounds: Bounds) -> bool:
+    return bounds.low.is_integer() and bounds.high.is_integer() and bounds.width + 1 in WHOLE_LEVELS
 
 
 @lru_cache(maxsize=16)
@@ -326,30 +335,57 @@ def made_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
     return design_channel(levels, epsilon)
 
 
+@lru_cache(maxsize=16)
+def dithered_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
+    """A channel for continuous values: evenly spaced levels, each rounded at random to one of fewer, so no mean shifts.
+
+    The best channel takes neighbouring levels for one and is right on average over the prior only; a fit to very many
+    values would see its steps. Mixing the rows of a smaller channel, of which every level's mean is right, keeps its
+    ratios; of all such sizes the one of least variance is taken.
+    """
+    inner = epsilon * (1 - 2.0**-30)  # what rounding to whole counts may take
+    places = np.arange(len(levels)) / (len(levels) - 1)
+    best, least = None, math.inf
+    for size in range(2, len(levels) + 1):
+        small = design_channel(tuple(np.linspace(levels[0], levels[-1], size).tolist()), inner)
+        if not small.unbiased:
+            break
+        below = np.minimum((places * (size - 1)).astype(np.int64), size - 2)
+        upper = (places * (size - 1) - below)[:, None]
+        mixed = (1 - upper) * small.chances[below] + upper * small.chances[below + 1]
+        weights = LatentPrior.for_levels(levels).laws(levels)
+        channel = Channel(epsilon, levels, _whole_counts(mixed.T), np.maximum(weights[0] @ weights[1], 1e-12))
+        variance = float(channel.weights @ channel.variances)
+        if variance < least:
+            best, least = channel, variance
+    if best is None:
+        raise InputError(f"epsilon = {epsilon!r} must leave a channel of two levels, got none; use noise='laplace'")
+    return best
+
+
 def recalibrated(channel: Channel, symbols: Integers) -> Channel:
     """The same channel with weights of the levels that fit the symbols it gave: post-processing.
 
-    With fewer symbols than levels the numbers that stand for symbols depend on how wide the values spread, which a
-    prior guesses. Here the likeliest of the rounded normal laws is taken; its spread has a prior of a factor of 1.6
-    about that guess, which stands where there are two symbols, for these say nothing of the spread.
+    With fewer symbols than levels the numbers that stand for symbols depend on how the values are spread. Here the
+    likeliest of the rounded normal laws is taken; its spread has a prior of a factor of 1.6 about that of the design,
+    which stands where there are two symbols, for these say nothing of the spread.
     """
     from scipy.special import ndtr  # scipy only when a channel is used
 
     if channel.unbiased:
         return channel
-    width = channel.levels[-1] - channel.levels[0]
-    prior = LatentPrior.for_levels(channel.levels)
-    expected = math.hypot(prior.mean_std, prior.spread)
     grid = np.asarray(channel.levels)
+    width, prior = grid[-1] - grid[0], LatentPrior.for_levels(channel.levels)
     cuts = np.concatenate(([-np.inf], (grid[1:] + grid[:-1]) / 2, [np.inf]))
     spreads = np.geomspace(width / 50, width, 40)[:, None]
     means = np.linspace(grid[0], grid[-1], 81)[None, :]
     chances = np.diff(ndtr((cuts - means[..., None]) / spreads[..., None]), axis=-1)
     found = np.bincount(symbols, minlength=channel.counts.shape[1])
     likelihoods = np.log(np.maximum(chances @ channel.chances, 1e-300)) @ found
+    expected = math.hypot(prior.mean_std, prior.spread)
     likelihoods -= (2 * np.log(spreads / expected)) ** 2 / 2 + ((means - prior.mean) / width) ** 2
-    best = np.maximum(chances[np.unravel_index(likelihoods.argmax(), likelihoods.shape)], 1e-12)
-    return Channel(channel.epsilon, channel.levels, channel.counts, best, channel.information)
+    weights = np.maximum(chances[np.unravel_index(likelihoods.argmax(), likelihoods.shape)], 1e-12)
+    return replace(channel, weights=weights)
 
 
 def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:

@@ -37,6 +37,7 @@ FEWEST_SWEEPS = 4
 TRIAL_SWEEPS, TRIAL_TOLERANCE = 20, 3e-4
 RANDOM_STARTS = 2  # besides the spectral one
 SURE = 2.5  # standard errors by which factors and offsets must show before they are believed
+MOST_OF_SIGNAL = 1.5  # a model that varies more than this times the signal has taken noise for it
 FLOOR = 1e-12  # of the variance of the values: the least residual variance, so that every matrix can be factorized
 
 
@@ -140,13 +141,13 @@ class ALS:
         trials = [fit.run(part, start.copy(), MULTIPLIERS[0], *self._trial) for start in starts]
         state = min(trials, key=lambda trial: trial.losses[-1])
         chosen, best, kept = math.inf, math.inf, starts[0]
+        limit = MOST_OF_SIGNAL * starts[0].signal if noise > 0 else math.inf
         for multiplier in MULTIPLIERS:  # upwards: zero factors are where large penalties end, and there is no way back
             if multiplier > MULTIPLIERS[0]:
                 state = fit.run(part, state.copy(), multiplier, *self._trial)
             error = _mean_square(values - state.predict(coordinates))
-            if error < min(best, _mean_square(errors)) and _related(
-                errors, state.predict(coordinates) - values + errors
-            ):
+            added = state.predict(coordinates) - values + errors
+            if error < min(best, _mean_square(errors)) and _believable(errors, added, limit):
                 chosen, best, kept = multiplier, error, state
             elif chosen < math.inf:
                 break
@@ -316,10 +317,10 @@ def _between_variance(remainder: Floats, data: Entries, mode: int) -> float:
     return excess / weight if excess > SURE * math.sqrt(2 * (groups - 1)) * within else 0.0
 
 
-def _related(errors: Floats, factors: Floats) -> bool:
-    """Whether what the factors add goes with the errors without them, by more than chance."""
-    size = float(np.linalg.norm(errors) * np.linalg.norm(factors))
-    return bool(errors @ factors * math.sqrt(len(errors)) > SURE * size)
+def _believable(errors: Floats, added: Floats, limit: float) -> bool:
+    """Whether what the factors add goes with the errors without them beyond chance, and varies no more than the limit."""
+    size = float(np.linalg.norm(errors) * np.linalg.norm(added))
+    return float(errors @ added) * math.sqrt(len(errors)) > SURE * size and _mean_square(added) <= limit
 
 
 def _mean_square(numbers: Floats) -> float:
