@@ -100,8 +100,7 @@ def run_demo(
         measure = partial(_row, family, data, advance)
         rows.append(_floor(family, data))
         rows.append(measure("SGD (the paper's)", "none", None, partial(_predictor, partial(sgd.solve, family=family))))
-        als = partial(ALS().solve, family=family)
-        rows.append(measure("ALS", "none", None, lambda train, run, als=als: als(train).predict))
+        rows.append(measure("ALS", "none", None, partial(_least_squares, family)))
         for mechanism, delta in PROVEN:
             for epsilon in EPSILONS:
                 plan = mechanism.plan(family, BOUNDS, "value", epsilon, delta, shape=SHAPE)
@@ -122,6 +121,10 @@ def number_of_fits() -> int:
 def _private(plan: Plan, releases: list[Release], train: Observations, run: int) -> Predictor:
     releases.append(fit(train, plan))
     return releases[-1].predict
+
+
+def _least_squares(family: ModelFamily, train: Observations, run: int) -> Predictor:
+    return ALS().solve(train, family).predict
 
 
 def _predictor(solve: Callable[..., Any], train: Observations, run: int) -> Predictor:
@@ -167,7 +170,7 @@ def draw_demo(shown: dict[str, synthetic.SyntheticTensor], rows: list[DemoRow], 
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    wanted = [("ALS", "none", None)]
+    wanted: list[tuple[str, str, float | None]] = [("ALS", "none", None)]
     wanted += [(mechanism.name, "proven", EPSILONS[-1]) for mechanism, _ in PROVEN]
     wanted += [(mechanism.name, "claimed", EPSILONS[-1]) for mechanism in PUBLISHED]
     figure, axes = plt.subplots(len(shown), 2 + len(wanted), figsize=(22, 5.2), layout="constrained")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
-from tensorveil.mechanisms.output_perturbation import exact_sensitivity, release_rows
+from tensorveil.mechanisms.output_perturbation import FLOAT_MARGIN, exact_sensitivity, release_rows
 from tensorveil.privacy.events import GaussianEvent, PureEvent
 from tensorveil.privacy.noise import NoiseSource
 
@@ -59,7 +59,7 @@ def test_exact_sensitivity_is_that_of_ridge_regression_solved_twice(ridge):
             target = np.concatenate([moved[own], np.zeros(3)])
             solved.append(np.linalg.lstsq(stacked, target, rcond=None)[0])
         reached[row] = max(reached[row], np.linalg.norm(roots[row] @ (solved[1] - solved[0])))
-    np.testing.assert_allclose(reached, declared)
+    np.testing.assert_allclose(reached * FLOAT_MARGIN, declared)
 
 
 @pytest.mark.parametrize("event", [PureEvent(2.0), GaussianEvent(0.8)])
@@ -152,7 +152,6 @@ def test_a_frozen_model_of_another_shape_is_an_error():
         tv.OutputPerturbation(frozen=FROZEN_CP).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=(4, 4, 4))
 
 
-@pytest.mark.xfail(strict=True, reason="residuals of a huge frozen model are rounded to more than the declared change")
 def test_a_frozen_model_of_any_size_keeps_the_sensitivity():
     huge = tv.CPModel([np.full((size, 1), 2.0**17) for size in SHAPE])  # predicts 2^51, where floats are 1/2 apart
     plan = tv.OutputPerturbation(frozen=huge).plan(tv.CP(rank=1), BOUNDS, "value", 1.0, shape=SHAPE)
@@ -160,7 +159,6 @@ def test_a_frozen_model_of_any_size_keeps_the_sensitivity():
         assert replay(*pair, plan).largest <= 1 + 1e-9
 
 
-@pytest.mark.xfail(strict=True, reason="that frozen blocks are public is not among the assumptions of the guarantee")
 def test_a_frozen_model_is_trusted_to_be_public_and_the_guarantee_says_so():
     plan = tv.OutputPerturbation(frozen=FROZEN_CP).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=SHAPE)
     assert any("frozen" in text for text in plan.assumptions_trusted)

@@ -110,7 +110,6 @@ def test_only_replaced_values_leave_coordinates_public(unit, public, slices):
     assert ("user" in found.neighbours("user")) is slices
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="int() of the mode fails with a bare ValueError")
 @pytest.mark.parametrize("text", ["slice:--1", "slice:²"])
 def test_a_mode_that_only_looks_like_a_number_is_a_name_that_is_not_there(text):
     with pytest.raises(InputError):

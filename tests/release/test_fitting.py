@@ -142,7 +142,6 @@ def test_a_mode_of_one_index_and_a_single_observation_are_fine(unit):
     assert np.isfinite(release.model.factors.parameters).all()
 
 
-@pytest.mark.xfail(strict=True, reason="fit does not compare the plan's names of modes with those of the observations")
 def test_a_plan_for_users_is_not_run_on_a_tensor_whose_users_are_another_mode():
     """Where sizes agree the shape cannot tell: films would be protected, and users promised."""
     plan = plan_for("slice:user", shape=(4, 4, 4))

@@ -135,7 +135,7 @@ def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
         return 0.0
     if mine.statistic.shape != theirs.statistic.shape or not _same(mine.parameters, theirs.parameters):
         raise ReplayError(f"call {place} ({mine.kind}) must have one shape and scale on neighbours, got two")
-    change = theirs.statistic.astype(np.float64) - mine.statistic.astype(np.float64)
+    change = (theirs.statistic - mine.statistic).astype(np.float64)
     parameters = mine.parameters
     if mine.kind == "laplace":
         share = float(np.abs(theirs.statistic - mine.statistic).sum()) / float(parameters["sensitivity"])
@@ -205,8 +205,11 @@ def _same(mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
 def _identical(mine: Any, theirs: Any) -> bool:
     if not (isinstance(mine, Completion) and isinstance(theirs, Completion)):
         return bool(mine == theirs)
-    return (
-        (mine.low, mine.high, mine.withheld_mode) == (theirs.low, theirs.high, theirs.withheld_mode)
-        and mine.offsets == theirs.offsets
-        and mine.factors == theirs.factors
-    )
+    return (mine.low, mine.high, mine.withheld_mode) == (theirs.low, theirs.high, theirs.withheld_mode) and _bits(
+        mine
+    ) == _bits(theirs)
+
+
+def _bits(completion: Completion) -> list[bytes]:
+    parts = [np.float64(completion.offsets.mean), *completion.offsets.modes, completion.factors.parameters]
+    return [b"" if part is None else part.tobytes() for part in parts]

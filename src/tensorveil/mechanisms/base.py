@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from tensorveil.errors import InputError, UnprovenError
@@ -15,7 +16,7 @@ from tensorveil.privacy import accounting
 from tensorveil.privacy.bounds import BoundedObservations, Bounds
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.noise import GAUSSIAN_DELTA, GAUSSIAN_EPSILON, NoiseSource
-from tensorveil.privacy.plan import Plan, Request, Stage
+from tensorveil.privacy.plan import Plan, Request, Settings, Stage
 from tensorveil.privacy.theorems import covering
 from tensorveil.privacy.units import Unit
 
@@ -87,22 +88,21 @@ class Mechanism(ABC):
                     f"delta must be above 0 for the Gaussian noise of {stage.name!r}, got 0; "
                     "give e.g. delta=1e-6, or a mechanism with pure noise"
                 )
-        events = [stage.event for stage in design.stages]
+        events = tuple(stage.event for stage in design.stages)
         pure = all(isinstance(event, PureEvent) for event in events)
-        coordinates = 0 if pure else design.gaussian_coordinates
-        ideal = ideal_budget(request.epsilon, request.delta, coordinates)
-        price = accounting.epsilon_of(events, ideal[1]) + (request.epsilon - ideal[0])
-        if price > request.epsilon:
+        cost = price(events, request, design.gaussian_coordinates)
+        if cost > request.epsilon:
             raise InputError(
-                f"epsilon must pay for all stages, got {request.epsilon!r} for a price of {price!r}; ask for more"
+                f"epsilon must pay for all stages, got {request.epsilon!r} for a price of {cost!r}; ask for more"
             )
         return Plan(
             request,
             self,
             design.stages,
-            design.settings,
-            price,
+            Settings(design.settings),
+            cost,
             0.0 if pure else request.delta,
+            design.gaussian_coordinates,
             assumptions_checked=(
                 f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}] before anything reads them",
                 "shape, bounds, ranks, steps and noise scales are fixed before the data are read",
@@ -142,6 +142,19 @@ def ideal_budget(epsilon: float, delta: float, coordinates: int) -> tuple[float,
             f"got {delta!r}; use more delta, less epsilon or a smaller rank"
         )
     return (epsilon - loss, left) if delta > 0 else (epsilon, delta)
+
+
+def price(events: tuple[Event, ...], request: Request, coordinates: int) -> float:
+    """What the events cost at the request's delta, the sampler's finite precision included."""
+    if all(isinstance(event, PureEvent) for event in events):
+        return _composed(events, request.delta)
+    epsilon, delta = ideal_budget(request.epsilon, request.delta, coordinates)
+    return _composed(events, delta) + (request.epsilon - epsilon)
+
+
+@lru_cache(maxsize=256)
+def _composed(events: tuple[Event, ...], delta: float) -> float:
+    return accounting.epsilon_of(events, delta)
 
 
 def split_budget(request: Request, shares: Sequence[float], coordinates: int) -> list[Event]:

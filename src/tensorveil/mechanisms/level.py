@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.mechanisms.sums import describe, noisy_totals, slice_weights, whole_sums
+from tensorveil.mechanisms.sums import check_noise, describe, noisy_totals, slice_weights, whole_sums
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.events import Event, PureEvent
 from tensorveil.privacy.noise import NoiseSource
@@ -20,6 +20,8 @@ from tensorveil.privacy.units import Unit
 Floats = NDArray[np.float64]
 
 WIDE = 3.0  # values beyond three standard deviations are clipped
+MEAN_ERROR = 0.02  # of centred values, whose range is 2
+SMALLEST_SHARE, LARGEST_SHARE = 0.03, 0.7
 SURE = 2.0  # standard deviations of the noise that are added to an uncertain spread, so as not to clip too much
 
 
@@ -48,10 +50,22 @@ def level_sensitivity(unit: Unit, pure: bool) -> float:
     return 2.0 if pure else math.sqrt(2.0)  # [L2]
 
 
+def default_level_share(request: Request) -> float:
+    """The share of the budget that brings the noise of the mean near MEAN_ERROR; reads public numbers only."""
+    count = request.expected_count or min(math.prod(request.shape) / 2, 100.0 * sum(request.shape))
+    units = request.shape[request.unit.mode_number] if request.unit.whole_slices else count
+    if request.delta == 0:
+        share = level_sensitivity(request.unit, True) * math.sqrt(2) / (request.epsilon * units * MEAN_ERROR)
+    else:  # the noise of a Gaussian stage falls with the square root of its share; 4 / epsilon is near its multiplier
+        share = (level_sensitivity(request.unit, False) * 4 / (request.epsilon * units * MEAN_ERROR)) ** 2
+    return min(max(share, SMALLEST_SHARE), LARGEST_SHARE)
+
+
 def level_stage(request: Request, event: Event) -> Stage:
     """The paid stage."""
     pure = isinstance(event, PureEvent)
     sensitivity = level_sensitivity(request.unit, pure)
+    check_noise(event, sensitivity)
     return Stage(
         "level and spread",
         "level",

@@ -27,7 +27,7 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy import accounting
-from tensorveil.privacy.bounds import BoundedObservations
+from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.noise import NoiseSource, grid_for, round_to_grid
 from tensorveil.privacy.plan import Plan, Request, Stage
@@ -37,6 +37,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 GRID = 2.0**-32  # of whitened statistics with Gaussian noise
+FLOAT_MARGIN = 1 + 2.0**-20  # covers what float sums of a row can lose
 VALUE_CHANGE = 2.0  # one centred value, replaced, moves by at most this
 RESIDUAL_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises nothing
 
@@ -51,7 +52,7 @@ def exact_sensitivity(inverse_roots: Floats, features: Floats, rows: Integers, s
     lengths = np.linalg.norm(np.einsum("kij,kj->ki", inverse_roots[rows], features), axis=1)
     largest = np.zeros(size)
     np.maximum.at(largest, rows, lengths)
-    return VALUE_CHANGE * largest  # [L1]
+    return VALUE_CHANGE * largest * FLOAT_MARGIN  # [L1]
 
 
 @final
@@ -66,7 +67,7 @@ class OutputPerturbation(Mechanism):
     Parameters
     ----------
     blocks : what is noised, one after the other: a mode's number (its factor matrix), "core", or "offsets:MODE" with
-        the number of a mode; default: the factor matrix of the largest mode
+        the number of a mode; default: offsets and factor matrix of the largest mode
     first : the mechanism that buys the frozen blocks
     first_share : its share of the budget
     frozen : a public model to start from instead of a first stage
@@ -100,21 +101,13 @@ class OutputPerturbation(Mechanism):
                 )
             events = split_budget(request, shares, coordinates)
         else:
+            own = coordinates
             coordinates += self.first.design(request).gaussian_coordinates
-            whole, *events = split_budget(request, [self.first_share, *shares], coordinates)
-            # what the first stage may spend: as much as one stage with its share would
-            _, ideal_delta = ideal_budget(request.epsilon, request.delta, coordinates)
-            budget = accounting.epsilon_of([whole], ideal_delta)
-            plan = self.first.plan(
-                request.family,
-                request.bounds,
-                request.unit,
-                budget if request.delta == 0 else budget * (1 - MARGIN),
-                request.delta,
-                shape=request.shape,
-                mode_names=request.mode_names,
-                expected_count=request.expected_count,
-            )
+            events, plan = self._with_first(request, shares, coordinates)
+            if own + plan.gaussian_coordinates > coordinates:  # with less to spend it may take more steps
+                coordinates = own + plan.gaussian_coordinates
+                events, plan = self._with_first(request, shares, coordinates)
+            coordinates = max(coordinates, own + plan.gaussian_coordinates)
             stages += [replace(stage, name=f"first stage, {stage.name}") for stage in plan.stages]
             settings["first"] = plan
         for (kind, mode), event in zip(blocks, events, strict=True):
@@ -135,7 +128,26 @@ class OutputPerturbation(Mechanism):
                     f"{law} on every row with data, shaped by H^-1/2",
                 )
             )
-        return Design(tuple(stages), settings | {"events": tuple(events)}, coordinates)
+        trusted = () if self.frozen is None else ("the frozen model was chosen without looking at the data",)
+        return Design(tuple(stages), settings, coordinates, trusted)
+
+    def _with_first(self, request: Request, shares: list[float], coordinates: int) -> tuple[list[Event], Plan]:
+        """Events of the blocks, and the first stage's plan for its share of the budget."""
+        whole, *events = split_budget(request, [self.first_share, *shares], coordinates)
+        # what the first stage may spend: as much as one stage with its share would
+        _, ideal_delta = ideal_budget(request.epsilon, request.delta, coordinates)
+        budget = accounting.epsilon_of([whole], ideal_delta)
+        plan = self.first.plan(
+            request.family,
+            request.bounds,
+            request.unit,
+            budget if request.delta == 0 else budget * (1 - MARGIN),
+            request.delta,
+            shape=request.shape,
+            mode_names=request.mode_names,
+            expected_count=request.expected_count,
+        )
+        return events, plan
 
     def run(
         self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
@@ -147,8 +159,11 @@ class OutputPerturbation(Mechanism):
             start = self.first.run(data, plan.settings["first"], noise, progress)
         offsets, model = start.offsets, start.factors
         blocks = plan.settings["blocks"]
-        for place, ((kind, mode), event) in enumerate(zip(blocks, plan.settings["events"], strict=True)):
-            residuals = data.centred - offsets.at(data.coordinates) - model.predict(data.coordinates)
+        events = plan.events[-len(blocks) :]
+        for place, ((kind, mode), event) in enumerate(zip(blocks, events, strict=True)):
+            known_part = offsets.at(data.coordinates) + model.predict(data.coordinates)
+            # [L7] on the grid of the values and of a sane size, so that the difference is exact
+            residuals = data.centred - np.rint(np.clip(known_part, -(2.0**20), 2.0**20) * VALUE_STEPS) / VALUE_STEPS
             if kind == "offsets":
                 features = np.ones((len(data), 1))
                 rows, size = data.index(mode), request.shape[mode]
@@ -179,7 +194,8 @@ class OutputPerturbation(Mechanism):
         """(kind, mode) of what is noised."""
         order = len(request.shape)
         if self.blocks is None:
-            return (("factor", max(range(order), key=lambda mode: request.shape[mode])),)
+            largest = max(range(order), key=lambda mode: request.shape[mode])
+            return (("offsets", largest), ("factor", largest))
         found: list[tuple[str, int]] = []
         for block in self.blocks:
             if block == "core":

@@ -53,7 +53,7 @@ def personal_rows(data: BoundedObservations, values: Floats, offsets: Offsets, m
         H,
     )
     matrices = square_matrices(H / STATISTIC_STEPS, width)
-    ridge = ROW_RIDGE * typical_feature(model, mode) ** 2 / limit**2
+    ridge = max(ROW_RIDGE * typical_feature(model, mode) ** 2 / limit**2, 1e-9)
     rows = np.linalg.solve(matrices + ridge * np.eye(width), (g / STATISTIC_STEPS)[..., None])[..., 0] / limit
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(1.0, lengths / math.sqrt(width)))

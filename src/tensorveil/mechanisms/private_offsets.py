@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.mechanisms.sums import describe, noisy_totals, slice_weights, whole_sums
+from tensorveil.mechanisms.sums import check_noise, describe, noisy_totals, slice_weights, whole_sums
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.events import Event, PureEvent
@@ -35,6 +35,8 @@ def offset_stages(request: Request, modes: Sequence[int], events: Sequence[Event
     theorem = "offsets-sums" if request.unit.coordinates_public else "offsets-pairs"
     sensitivity = sums_sensitivity(request.unit)
     what = "sums" if request.unit.coordinates_public else "paired sums"
+    for event in events:
+        check_noise(event, sensitivity)
     return [
         Stage(
             f"offsets of {request.mode_names[mode]}",

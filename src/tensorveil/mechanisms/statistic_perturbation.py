@@ -13,10 +13,10 @@ from tensorveil import checks
 from tensorveil.errors import InputError, SizeError
 from tensorveil.kernels.statistics import STATISTIC_STEPS, feature_norms, row_statistics
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
-from tensorveil.mechanisms.level import Level, level_coordinates, level_stage, release_level
+from tensorveil.mechanisms.level import Level, default_level_share, level_coordinates, level_stage, release_level
 from tensorveil.mechanisms.personal import personal_offsets, personal_rows, typical_feature
 from tensorveil.mechanisms.private_offsets import offset_coordinates, offset_modes, offset_stages, release_offsets
-from tensorveil.mechanisms.sums import noisy_rows, slice_weights
+from tensorveil.mechanisms.sums import check_noise, noisy_rows, slice_weights
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
@@ -62,21 +62,21 @@ class StatisticPerturbation(Mechanism):
     Parameters
     ----------
     sweeps : how often each block is updated
-    level_share, offsets_share : shares of the budget for level and spread, and for offsets; the rest is split evenly
+    level_share : share of the budget for level and spread; default: what brings the mean's noise to a hundredth of the
+        width of the bounds, by the expected count
+    offsets_share : share of the rest for offsets; what remains is split evenly
     """
 
     sweeps: int = 2
-    level_share: float = 0.05
+    level_share: float | None = None
     offsets_share: float = 0.25
     name: ClassVar[str] = "statistic"
 
     def __post_init__(self) -> None:
         checks.positive_integer("sweeps", self.sweeps)
-        if checks.fraction("level_share", self.level_share) + checks.fraction("offsets_share", self.offsets_share) >= 1:
-            raise InputError(
-                f"level_share and offsets_share must leave something for the factors, got {self.level_share} and "
-                f"{self.offsets_share}; lower them"
-            )
+        checks.fraction("offsets_share", self.offsets_share)
+        if self.level_share is not None:
+            checks.fraction("level_share", self.level_share)
 
     def design(self, request: Request) -> Design:
         if request.delta == 0 and not request.unit.coordinates_public:
@@ -93,8 +93,9 @@ class StatisticPerturbation(Mechanism):
         modes = offset_modes(request, self._withheld(request))
         order = self._blocks(request)
         parts = 1 if request.unit.coordinates_public else 2
-        shares = [self.level_share] + [self.offsets_share / len(modes)] * len(modes)
-        rest = 1 - self.level_share - self.offsets_share
+        level = default_level_share(request) if self.level_share is None else self.level_share
+        shares = [level] + [(1 - level) * self.offsets_share / len(modes)] * len(modes)
+        rest = (1 - level) * (1 - self.offsets_share)
         shares += [rest / (self.sweeps * len(order) * parts)] * (self.sweeps * len(order) * parts)
         coordinates = (
             level_coordinates(request)
@@ -115,6 +116,7 @@ class StatisticPerturbation(Mechanism):
                 what = "core" if block == len(request.shape) else request.mode_names[block]
                 for part in ("right-hand sides", "matrices")[:parts]:
                     event = next(remaining)
+                    check_noise(event, sensitivity)
                     stages.append(
                         Stage(
                             f"sweep {sweep + 1}, {what}, {part}",

@@ -14,6 +14,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 CONTRIBUTION_STEPS = 2**30  # grid steps of a contribution of one
+LARGEST_NOISE = 2.0**17  # 2^50 steps of the finest grid in use
 
 
 def describe(event: Event, sensitivity: float) -> str:
@@ -23,6 +24,18 @@ def describe(event: Event, sensitivity: float) -> str:
     if isinstance(event, GaussianEvent):
         return f"discrete Gaussian noise of std {sensitivity * event.noise_multiplier:.4g}"
     return str(event)
+
+
+def check_noise(event: Event, sensitivity: float) -> None:
+    """Refuse, while planning, a budget so small that its noise would not fit the grid."""
+    scale = sensitivity / event.epsilon if isinstance(event, PureEvent) else 0.0
+    if isinstance(event, GaussianEvent):
+        scale = sensitivity * event.noise_multiplier
+    if scale > LARGEST_NOISE:
+        raise InputError(
+            f"epsilon must give every stage noise of at most {LARGEST_NOISE:,.0f} times one contribution, "
+            f"got {scale:,.0f}; use more epsilon or fewer stages"
+        )
 
 
 def slice_weights(data: BoundedObservations, rows: Integers, pure: bool) -> Floats:

@@ -17,6 +17,8 @@ from tensorveil.privacy.units import Unit
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+SMALLEST_WIDTH = 1e-200
+MOST_OBSERVATIONS = 2**30  # so that no sum of whole numbers leaves int64
 VALUE_STEPS = 2**20  # centred values are whole multiples of 2^-20, so that sums of them are exact
 
 
@@ -38,8 +40,11 @@ class Bounds:
         low, high = checks.finite_number("low", self.low), checks.finite_number("high", self.high)
         if not low < high:
             raise InputError(f"bounds must have low below high, got {low:g} and {high:g}; swap or widen them")
-        if not np.isfinite(high - low):
-            raise InputError(f"bounds must have a finite width, got {low:g} and {high:g}; narrow them")
+        if not SMALLEST_WIDTH <= high - low < np.inf:
+            raise InputError(
+                f"bounds must have a width from {SMALLEST_WIDTH:g} to below infinity, got {low:g} and {high:g}; "
+                "scale the values"
+            )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
@@ -108,6 +113,8 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
     """
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    if len(observations) > MOST_OBSERVATIONS:
+        raise InputError("observations must be at most 2^30, got more; complete parts of the tensor")
     resolved = unit.resolved(observations.mode_names)
     if observations.duplicates == "mean" and not resolved.coordinates_public:
         raise UnprovenError(

@@ -94,7 +94,7 @@ class Guarantee:
         return cls(
             plan.epsilon,
             plan.delta,
-            str(request.unit),
+            f"{request.unit.kind}:{name}" if request.unit.whole_slices else request.unit.kind,
             "proven",
             "tensorveil's proofs (docs/proofs)",
             seeded=seeded,

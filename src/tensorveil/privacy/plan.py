@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
@@ -88,9 +88,9 @@ class Request:
             )
         sizes = checks.shape(shape)
         model.block_shapes(sizes)
-        names = tuple(f"mode_{number}" for number in range(len(sizes))) if mode_names is None else tuple(mode_names)
-        if len(names) != len(sizes):
-            raise InputError(f"mode_names must be {len(sizes)} names, one a mode, got {names}; correct them")
+        names = default_names(len(sizes)) if mode_names is None else tuple(mode_names)
+        if len(names) != len(sizes) or len(set(names)) != len(names) or isinstance(mode_names, str):
+            raise InputError(f"mode_names must be {len(sizes)} different names, one a mode, got {mode_names!r}")
         resolved = Unit.of(unit, at_most).resolved(names)
         budget = checks.positive_number("epsilon", epsilon, "give a finite number above 0, e.g. 1.0")
         chance = checks.nonnegative_number("delta", delta, "give 0 for pure privacy or e.g. 1e-6")
@@ -108,6 +108,31 @@ class Request:
 
 
 @final
+class Settings(Mapping[str, Any]):
+    """Public numbers of a plan, by name; they cannot be changed."""
+
+    def __init__(self, numbers: Mapping[str, Any]) -> None:
+        self._numbers = dict(numbers)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._numbers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __repr__(self) -> str:
+        return f"Settings({self._numbers})"
+
+
+def default_names(order: int) -> tuple[str, ...]:
+    """Names of modes that nobody named."""
+    return tuple(f"mode_{number}" for number in range(order))
+
+
+@final
 @dataclass(frozen=True)
 class Plan:
     """Rules for noise and sensitivity, the stages and their price; frozen, printable, made without data.
@@ -119,6 +144,8 @@ class Plan:
     stages : tuple of Stage
     settings : mapping
         Numbers that the mechanism fixed: clip norms, steps, shares. All public.
+    gaussian_coordinates : int
+        How many numbers get Gaussian noise in the whole run, at most.
     epsilon, delta : float
         The price: what `fit` will state, at most what was asked for.
     """
@@ -126,9 +153,10 @@ class Plan:
     request: Request
     mechanism: Mechanism
     stages: tuple[Stage, ...]
-    settings: Mapping[str, Any]
+    settings: Settings
     epsilon: float
     delta: float
+    gaussian_coordinates: int = 0
     assumptions_checked: tuple[str, ...] = field(default=())
     assumptions_trusted: tuple[str, ...] = field(default=())
 

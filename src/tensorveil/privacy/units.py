@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -63,7 +64,7 @@ class Unit:
             found = unit
         elif isinstance(unit, str):
             kind, colon, mode = unit.partition(":")
-            number: int | str | None = int(mode) if mode.lstrip("-").isdigit() else mode
+            number: int | str | None = int(mode) if re.fullmatch(r"-?[0-9]+", mode) else mode
             if kind not in KINDS:
                 raise InputError(f"unit must be like {EXAMPLES}, got {unit!r}; it says whose privacy is promised")
             found = cls(kind, number if colon else None)
@@ -124,12 +125,13 @@ class Unit:
     def neighbours(self, mode_name: str | None = None) -> str:
         """In plain words, how two neighbouring data sets differ."""
         name = mode_name if mode_name is not None else f"mode {self.mode}"
+        used = "" if self.at_most is None else f" (at most {self.at_most} observations of each are used)"
         return {
             "value": "one observed value is replaced by any other; which cells are observed is public",
             "slice_values": f"all values of one {name} are replaced by any others; which cells are observed is public",
             "entry": "one observation is added or removed",
             "slice": f"all observations of one {name} are added or removed",
-        }[self.kind]
+        }[self.kind] + used
 
     @property
     def public_facts(self) -> str:

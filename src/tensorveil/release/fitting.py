@@ -5,12 +5,12 @@ from __future__ import annotations
 from tensorveil import checks
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.base import Mechanism, Progress, no_progress
+from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise import NoiseSource
-from tensorveil.privacy.plan import Plan
+from tensorveil.privacy.plan import Plan, default_names
 from tensorveil.privacy.units import Unit
 from tensorveil.release.release import Release
 
@@ -50,6 +50,14 @@ def fit(
         raise InputError(
             f"observations must have the plan's shape {plan.request.shape}, got {observations.shape}; plan again"
         )
+    names = plan.request.mode_names
+    if observations.mode_names != names and names != default_names(len(names)):
+        raise InputError(
+            f"observations must have the plan's mode_names {list(names)}, got {list(observations.mode_names)}; "
+            "the unit names one of them"
+        )
+    if plan.epsilon < price(plan.events, plan.request, plan.gaussian_coordinates):
+        raise InputError("a plan must state what its stages cost, got less; make it by a mechanism's plan()")
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
     data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
     completion = plan.mechanism.run(data, plan, source, progress)

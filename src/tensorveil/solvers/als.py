@@ -37,7 +37,7 @@ FEWEST_SWEEPS = 4
 TRIAL_SWEEPS, TRIAL_TOLERANCE = 20, 3e-4
 RANDOM_STARTS = 2  # besides the spectral one
 SURE = 2.5  # standard errors by which factors and offsets must show before they are believed
-MOST_OF_SIGNAL = 1.5  # a model that varies more than this times the signal has taken noise for it
+MOST_OF_SIGNAL = 1.5  # factors that vary more than this times the signal, or its limit, have taken noise for it
 FLOOR = 1e-12  # of the variance of the values: the least residual variance, so that every matrix can be factorized
 
 
@@ -141,13 +141,12 @@ class ALS:
         trials = [fit.run(part, start.copy(), MULTIPLIERS[0], *self._trial) for start in starts]
         state = min(trials, key=lambda trial: trial.losses[-1])
         chosen, best, kept = math.inf, math.inf, starts[0]
-        limit = MOST_OF_SIGNAL * starts[0].signal if noise > 0 else math.inf
         for multiplier in MULTIPLIERS:  # upwards: zero factors are where large penalties end, and there is no way back
             if multiplier > MULTIPLIERS[0]:
                 state = fit.run(part, state.copy(), multiplier, *self._trial)
             error = _mean_square(values - state.predict(coordinates))
             added = state.predict(coordinates) - values + errors
-            if error < min(best, _mean_square(errors)) and _believable(errors, added, limit):
+            if error < min(best, _mean_square(errors)) and _believable(errors, added, state.limit):
                 chosen, best, kept = multiplier, error, state
             elif chosen < math.inf:
                 break
@@ -170,6 +169,7 @@ class _State:
     offset_variances: list[float]
     signal: float
     residual: float
+    limit: float = math.inf
     losses: list[float] = field(default_factory=list)
 
     def copy(self) -> _State:
@@ -225,6 +225,7 @@ class _Fit:
         unsure = math.sqrt(2 / len(targets)) * self.noise_variance  # how well the moments know the signal's variance
         signal = max(square - self.noise_variance, unsure / 4, FLOOR * state.residual)
         state.signal = min(signal, self.largest_signal)
+        state.limit = MOST_OF_SIGNAL * max(signal, self.largest_signal)
         if spectral:
             state.parameters = spectral_start(data, targets, state.model, state.signal, state.residual, self.generator)
         else:
@@ -318,7 +319,7 @@ def _between_variance(remainder: Floats, data: Entries, mode: int) -> float:
 
 
 def _believable(errors: Floats, added: Floats, limit: float) -> bool:
-    """Whether what the factors add goes with the errors without them beyond chance, and varies no more than the limit."""
+    """Whether what the factors add goes with the errors without them beyond chance, and varies within the limit."""
     size = float(np.linalg.norm(errors) * np.linalg.norm(added))
     return float(errors @ added) * math.sqrt(len(errors)) > SURE * size and _mean_square(added) <= limit
 

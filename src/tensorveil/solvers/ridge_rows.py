@@ -39,7 +39,8 @@ def posterior_rows(
     values = np.where(values > level, values, 0.0)
     rotated = np.einsum("kij,ki->kj", vectors, g)
     spread = residual_variance * values + noise_variance
-    weight = max(float(np.sum(values**2)), 1e-300)
-    prior = float(np.clip(np.sum(rotated**2 - spread) / weight, smallest_prior, largest_prior))
+    weight = float(np.sum(values**2))
+    surplus = float(np.sum(np.where(values > 0, rotated**2 - spread, 0.0)))
+    prior = min(max(surplus, smallest_prior * weight), largest_prior * weight) / weight if weight > 0 else 0.0
     shrunk = prior * values * rotated / (prior * values**2 + spread + prior * level**2)
     return np.asarray(np.einsum("kij,kj->ki", vectors, shrunk))
