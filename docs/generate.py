@@ -20,8 +20,8 @@ First choose the unit: whose privacy is promised.
 |---|---|---|
 """
 ADVICE = """
-Then the mechanism. A cell names the theorem ([proofs/](proofs)) and whether pure privacy (delta = 0) is possible; an empty
-cell has no theorem and raises `UnprovenError`, whatever the options.
+Then the mechanism. A cell names the theorem ([proofs/](proofs)) and whether pure privacy (delta = 0) is possible; an
+empty cell has no theorem and raises `UnprovenError`, whatever the options.
 
 """
 RULES = """

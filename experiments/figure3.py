@@ -1,8 +1,8 @@
 """Figure 3 of the paper: MovieLens 100K (users x films x days), RMSE against epsilon, ua and ub averaged.
 
-As in the paper every day's matrix is bi-scaled; the same without bi-scaling, over fewer runs, stands beside it. The rank,
-which the paper does not give, is swept for the baseline, and the curves are drawn at the best one of each model and
-scaling.
+As in the paper every day's matrix is bi-scaled; the same without bi-scaling, over fewer runs, stands beside it. The
+rank, which the paper does not give, is swept for the baseline, and the curves are drawn at the best one of each model
+and scaling.
 """
 
 import statistics

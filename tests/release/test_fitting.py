@@ -52,7 +52,8 @@ def test_a_seed_must_be_a_whole_number(seed):
 
 @pytest.mark.parametrize("unit", ["entry", "slice:user"])
 def test_an_error_with_data_in_hand_tells_no_count(unit):
-    merged = tv.Observations(OBSERVATIONS.coordinates, OBSERVATIONS.values, SHAPE, duplicates="mean")
+    names = OBSERVATIONS.mode_names
+    merged = tv.Observations(OBSERVATIONS.coordinates, OBSERVATIONS.values, SHAPE, mode_names=names, duplicates="mean")
     with pytest.raises(tv.UnprovenError) as caught:
         tv.fit(merged, plan_for(unit))
     numbers = {int(number) for number in re.findall(r"\d+", str(caught.value))}
