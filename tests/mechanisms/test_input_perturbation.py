@@ -18,8 +18,6 @@ from tensorveil.mechanisms.input_perturbation import (
     InputPerturbation,
     channel_levels,
     dense_sensitivity,
-    dithered_channel,
-    recalibrated,
     rescaling,
     values_norm,
     values_sensitivity,
@@ -27,7 +25,7 @@ from tensorveil.mechanisms.input_perturbation import (
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.channels import design_channel, quantize
+from tensorveil.privacy.channels import design_channel, dithered_channel, quantize, recalibrated
 from tensorveil.privacy.noise import NoiseSource
 from tensorveil.release.fitting import fit
 from tensorveil.solvers.als import ALS

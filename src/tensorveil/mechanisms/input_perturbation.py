@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, final
@@ -23,7 +23,7 @@ from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress,
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations, Bounds
-from tensorveil.privacy.channels import Channel, LatentPrior, _whole_counts, design_channel, quantize
+from tensorveil.privacy.channels import Channel, design_channel, dithered_channel, quantize, recalibrated
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent, float_above
 from tensorveil.privacy.noise import NoiseSource, grid_for
 from tensorveil.privacy.plan import Plan, Request, Stage
@@ -333,59 +333,6 @@ def _has_whole_levels(bounds: Bounds) -> bool:
 def made_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
     """`design_channel`, made once for a plan and its run."""
     return design_channel(levels, epsilon)
-
-
-@lru_cache(maxsize=16)
-def dithered_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
-    """A channel for continuous values: evenly spaced levels, each rounded at random to one of fewer, so no mean shifts.
-
-    The best channel takes neighbouring levels for one and is right on average over the prior only; a fit to very many
-    values would see its steps. Mixing the rows of a smaller channel, of which every level's mean is right, keeps its
-    ratios; of all such sizes the one of least variance is taken.
-    """
-    inner = epsilon * (1 - 2.0**-30)  # what rounding to whole counts may take
-    places = np.arange(len(levels)) / (len(levels) - 1)
-    best, least = None, math.inf
-    for size in range(2, len(levels) + 1):
-        small = design_channel(tuple(np.linspace(levels[0], levels[-1], size).tolist()), inner)
-        if not small.unbiased:
-            break
-        below = np.minimum((places * (size - 1)).astype(np.int64), size - 2)
-        upper = (places * (size - 1) - below)[:, None]
-        mixed = (1 - upper) * small.chances[below] + upper * small.chances[below + 1]
-        weights = LatentPrior.for_levels(levels).laws(levels)
-        channel = Channel(epsilon, levels, _whole_counts(mixed.T), np.maximum(weights[0] @ weights[1], 1e-12))
-        variance = float(channel.weights @ channel.variances)
-        if variance < least:
-            best, least = channel, variance
-    if best is None:
-        raise InputError(f"epsilon = {epsilon!r} must leave a channel of two levels, got none; use noise='laplace'")
-    return best
-
-
-def recalibrated(channel: Channel, symbols: Integers) -> Channel:
-    """The same channel with weights of the levels that fit the symbols it gave: post-processing.
-
-    With fewer symbols than levels the numbers that stand for symbols depend on how the values are spread. Here the
-    likeliest of the rounded normal laws is taken; its spread has a prior of a factor of 1.6 about that of the design,
-    which stands where there are two symbols, for these say nothing of the spread.
-    """
-    from scipy.special import ndtr  # scipy only when a channel is used
-
-    if channel.unbiased:
-        return channel
-    grid = np.asarray(channel.levels)
-    width, prior = grid[-1] - grid[0], LatentPrior.for_levels(channel.levels)
-    cuts = np.concatenate(([-np.inf], (grid[1:] + grid[:-1]) / 2, [np.inf]))
-    spreads = np.geomspace(width / 50, width, 40)[:, None]
-    means = np.linspace(grid[0], grid[-1], 81)[None, :]
-    chances = np.diff(ndtr((cuts - means[..., None]) / spreads[..., None]), axis=-1)
-    found = np.bincount(symbols, minlength=channel.counts.shape[1])
-    likelihoods = np.log(np.maximum(chances @ channel.chances, 1e-300)) @ found
-    expected = math.hypot(prior.mean_std, prior.spread)
-    likelihoods -= (2 * np.log(spreads / expected)) ** 2 / 2 + ((means - prior.mean) / width) ** 2
-    weights = np.maximum(chances[np.unravel_index(likelihoods.argmax(), likelihoods.shape)], 1e-12)
-    return replace(channel, weights=weights)
 
 
 def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal, localcontext
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import final
 
@@ -218,6 +218,59 @@ def design_channel(levels: Sequence[float], epsilon: float, prior: LatentPrior |
         except InputError:
             continue  # rounding took more than the margin
     raise InputError(f"epsilon = {promised!r} on {len(grid)} levels could not be rounded safely; use fewer levels")
+
+
+@lru_cache(maxsize=16)
+def dithered_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
+    """A channel for continuous values: evenly spaced levels, each rounded at random to one of fewer, so no mean shifts.
+
+    The best channel takes neighbouring levels for one and is right on average over the prior only; a fit to very many
+    values would see its steps. Mixing the rows of a smaller channel, of which every level's mean is right, keeps its
+    ratios; of all such sizes the one of least variance is taken.
+    """
+    inner = epsilon * (1 - 2.0**-30)  # what rounding to whole counts may take
+    places = np.arange(len(levels)) / (len(levels) - 1)
+    best, least = None, math.inf
+    for size in range(2, len(levels) + 1):
+        small = design_channel(tuple(np.linspace(levels[0], levels[-1], size).tolist()), inner)
+        if not small.unbiased:
+            break
+        below = np.minimum((places * (size - 1)).astype(np.int64), size - 2)
+        upper = (places * (size - 1) - below)[:, None]
+        mixed = (1 - upper) * small.chances[below] + upper * small.chances[below + 1]
+        weights = LatentPrior.for_levels(levels).laws(levels)
+        channel = Channel(epsilon, levels, _whole_counts(mixed.T), np.maximum(weights[0] @ weights[1], 1e-12))
+        variance = float(channel.weights @ channel.variances)
+        if variance < least:
+            best, least = channel, variance
+    if best is None:
+        raise InputError(f"epsilon = {epsilon!r} must leave a channel of two levels, got none; use noise='laplace'")
+    return best
+
+
+def recalibrated(channel: Channel, symbols: Integers) -> Channel:
+    """The same channel with weights of the levels that fit the symbols it gave: post-processing.
+
+    With fewer symbols than levels the numbers that stand for symbols depend on how the values are spread. Here the
+    likeliest of the rounded normal laws is taken; its spread has a prior of a factor of 1.6 about that of the design,
+    which stands where there are two symbols, for these say nothing of the spread.
+    """
+    from scipy.special import ndtr  # scipy only when a channel is used
+
+    if channel.unbiased:
+        return channel
+    grid = np.asarray(channel.levels)
+    width, prior = grid[-1] - grid[0], LatentPrior.for_levels(channel.levels)
+    cuts = np.concatenate(([-np.inf], (grid[1:] + grid[:-1]) / 2, [np.inf]))
+    spreads = np.geomspace(width / 50, width, 40)[:, None]
+    means = np.linspace(grid[0], grid[-1], 81)[None, :]
+    chances = np.diff(ndtr((cuts - means[..., None]) / spreads[..., None]), axis=-1)
+    found = np.bincount(symbols, minlength=channel.counts.shape[1])
+    likelihoods = np.log(np.maximum(chances @ channel.chances, 1e-300)) @ found
+    expected = math.hypot(prior.mean_std, prior.spread)
+    likelihoods -= (2 * np.log(spreads / expected)) ** 2 / 2 + ((means - prior.mean) / width) ** 2
+    weights = np.maximum(chances[np.unravel_index(likelihoods.argmax(), likelihoods.shape)], 1e-12)
+    return replace(channel, weights=weights)
 
 
 def _whole_counts(columns: Floats) -> Integers:
