@@ -65,7 +65,7 @@ def neighbours(unit):
 
 
 def plan(form, model, unit, epsilon=4.0, shape=SHAPE, bounds=BOUNDS, **options):
-    delta = 1e-3 if form == "gaussian" else 0.0
+    delta = 1e-4 if form == "gaussian" else 0.0
     return GradientPerturbation(form=form, **options).plan(model, bounds, unit, epsilon, delta, shape=shape)
 
 
@@ -214,7 +214,7 @@ def test_the_budget_is_kept_and_used(form, unit):
         for epsilon in (0.5, 5.0):
             planned = plan(form, model, unit, epsilon=epsilon)
             assert 0.99 * epsilon <= planned.epsilon <= epsilon
-            assert planned.delta == (1e-3 if form == "gaussian" else 0.0)
+            assert planned.delta == (1e-4 if form == "gaussian" else 0.0)
 
 
 @pytest.mark.parametrize("unit", ["value", "entry"])

@@ -66,28 +66,27 @@ def test_exact_sensitivity_is_that_of_ridge_regression_solved_twice(ridge):
 def test_the_noise_on_solved_rows_has_the_stated_shape_and_size(event):
     """With a single row the released correction before shrinking is H^-1 g + H^-1/2 n: its whitened size is known."""
     rng = np.random.default_rng(2)
-    features, residuals = rng.normal(size=(6, 2)), np.zeros(6)
+    features, steps = rng.normal(size=(6, 2)), np.zeros(6, dtype=np.int64)
     rows = np.tile(np.arange(1), 6)
 
     class Keeper(NoiseSource):
         def rows(self, statistic, **parameters):
-            self.kept = super().rows(statistic, **parameters), parameters["shaping"]
-            return self.kept[0]
+            self.kept = super().rows(statistic, **parameters)
+            return self.kept
 
         def gaussian(self, statistic, **parameters):
-            self.kept = super().gaussian(statistic, **parameters), None
-            return self.kept[0]
+            self.kept = super().gaussian(statistic, **parameters)
+            return self.kept
 
     sizes = []
     for seed in range(400):
         source = Keeper(seed)
-        release_rows(features, residuals, rows, 1, 0.3, event, source)
-        noise, shaping = source.kept
-        sizes.append(np.linalg.norm(noise[0] if shaping is None else np.linalg.solve(shaping[0], noise[0])))
-    H = features.T @ features + 0.3 * np.eye(2)
-    largest = 2 * np.sqrt(np.max(np.einsum("ni,ij,nj->n", features, np.linalg.inv(H), features)))
-    if isinstance(event, PureEvent):  # the radius is Gamma(2, s / epsilon), mean 2 s / epsilon
-        assert np.mean(sizes) == pytest.approx(2 * largest / 2.0, rel=0.12)
+        release_rows(features, steps, np.zeros(6), rows, 1, 0.3, event, source)
+        sizes.append(np.linalg.norm(source.kept[0]))
+    if isinstance(
+        event, PureEvent
+    ):  # divided by the sensitivity, the radius is Gamma(2, 1 / epsilon): mean 2 / epsilon
+        assert np.mean(sizes) == pytest.approx(2 / 2.0, rel=0.12)
     else:  # divided by the sensitivity, a normal plane vector: mean radius sqrt(pi / 2) std
         assert np.mean(sizes) == pytest.approx(np.sqrt(np.pi / 2) * 0.8, rel=0.12)
 

@@ -58,8 +58,9 @@ class Replay:
 class _Recorder(NoiseSource):
     """Records every call; handed an earlier recording, it answers with that one's outputs."""
 
-    def __init__(self, seed: int, recorded: list[NoisyCall] | None = None) -> None:
+    def __init__(self, seed: int, recorded: list[NoisyCall] | None = None, fresh_coins: bool = False) -> None:
         super().__init__(seed)
+        self._fresh_coins = fresh_coins
         self.calls: list[NoisyCall] = []
         self._recorded = recorded
 
@@ -81,7 +82,7 @@ class _Recorder(NoiseSource):
 
     def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
         """Coins are secret, not released: both runs get the same for the units they share, an added unit gets heads."""
-        if self._recorded is None:
+        if self._recorded is None or self._fresh_coins:
             tossed = super().coins(count, probability)
         else:
             earlier = np.asarray(self._next("coins").output)
@@ -124,6 +125,12 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
         raise ReplayError(f"both runs must make one number of calls, got {len(first.calls)} and {len(second.calls)}")
     used = tuple(_share(place, *pair) for place, pair in enumerate(zip(first.calls, second.calls, strict=True)))
     _compare_costs(first.calls, second.calls, plan)
+    if any(call.kind == "coins" for call in first.calls):
+        other_coins = _Recorder(seed + 1, first.calls, fresh_coins=True)
+        if not _identical(release.model, fit(observations, plan, noise=other_coins).model):
+            raise ReplayError(
+                "sampling coins must stay secret, got a release that depends on them besides noisy outputs"
+            )
     if not _identical(release.model, other.model):
         raise ReplayError("the final release must be the same bit for bit given the same noisy outputs, got two")
     return Replay(used, tuple(first.calls))
@@ -162,8 +169,10 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -
     pure = precision = sampled = 0.0
     sampling = False
     for call, other in zip(mine, theirs, strict=True):
-        if call.kind in ("laplace", "rows", "choose"):  # equal statistics cost nothing: parallel composition
-            pure += 0.0 if np.array_equal(call.statistic, other.statistic) else call.parameters["epsilon"]
+        if call.kind in ("laplace", "rows", "choose"):
+            # the loop visits entries one by one, in parallel composition: only the step that differs costs anything
+            free = plan.settings.get("form") == "loop" and np.array_equal(call.statistic, other.statistic)
+            pure += 0.0 if free else call.parameters["epsilon"]
         elif call.kind == "channel":
             pure += call.parameters["channel"].epsilon * int((call.statistic != other.statistic).sum())
         elif call.kind == "coins":
@@ -181,6 +190,10 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -
         for event in plan.events
         if isinstance(event, SampledGaussianEvent)
     )
+    noised = sum(call.statistic.size for call in mine if call.kind == "gaussian")
+    counted_otherwise = any(stage.theorem.startswith("input-") for stage in plan.stages)  # its Lemma 1
+    if noised > plan.gaussian_coordinates and not counted_otherwise:
+        raise ReplayError(f"at most {plan.gaussian_coordinates} numbers must get Gaussian noise, got {noised}")
     for name, spent, planned in (
         ("pure epsilon", pure, allowed),
         ("Gaussian precision", precision, precisions),

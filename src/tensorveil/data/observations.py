@@ -44,7 +44,7 @@ class Observations:
            [nan,  4., nan]])
     """
 
-    __slots__ = ("_coordinates", "_duplicates", "_labels", "_mode_names", "_shape", "_values")
+    __slots__ = ("_coordinates", "_duplicates", "_inferred_modes", "_labels", "_mode_names", "_shape", "_values")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Observations:
         self._mode_names = _check_mode_names(mode_names, len(self._shape))
         self._labels = _check_labels(labels, self._shape)
         self._duplicates = checks.choice("duplicates", duplicates, DUPLICATES)
+        self._inferred_modes: tuple[str, ...] = ()
         where = checks.coordinates(coordinates, self._shape)
         numbers = _check_values(values)
         if len(where) != len(numbers):
@@ -131,7 +132,7 @@ class Observations:
             raise InputError("the table must have at least one row, got none; check the source")
         numbers = _value_column(columns.column(value), value)
         encoded = [_encode(columns.column(name), name, given.get(name)) for name in names]
-        return cls(
+        found = cls(
             np.column_stack([indices for indices, _ in encoded]),
             numbers,
             tuple(len(mode_labels) for _, mode_labels in encoded),
@@ -139,6 +140,8 @@ class Observations:
             labels=[mode_labels for _, mode_labels in encoded],
             duplicates=duplicates,
         )
+        found._inferred_modes = tuple(name for name in names if name not in given)
+        return found
 
     @property
     def coordinates(self) -> NDArray[np.uint32]:
@@ -174,6 +177,11 @@ class Observations:
     def duplicates(self) -> str:
         """How cells that occur more than once were treated: "error" (there were none), "keep" or "mean"."""
         return self._duplicates
+
+    @property
+    def inferred_modes(self) -> tuple[str, ...]:
+        """Modes whose labels, and so whose size, were read off the data: not public where existence is private."""
+        return self._inferred_modes
 
     def __len__(self) -> int:
         return len(self._values)
@@ -268,7 +276,7 @@ class Observations:
             raise InputError("observations must hold at least one entry, got none; choose at least one row")
         other = object.__new__(Observations)
         other._shape, other._mode_names, other._labels = self._shape, self._mode_names, self._labels
-        other._duplicates = self._duplicates
+        other._duplicates, other._inferred_modes = self._duplicates, self._inferred_modes
         other._coordinates, other._values = _frozen(coordinates, None), _frozen(values, None)
         return other
 

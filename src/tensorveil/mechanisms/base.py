@@ -112,6 +112,11 @@ class Mechanism(ABC):
                 "bounds, shape, labels and expected count were chosen without looking at the data",
                 "each unit of the data is one unit of privacy: nobody is behind two of them",
                 "running time and memory are not observed",
+                *(
+                    ["norm-exponential noise is drawn in floating point and rounded; its last bits are not proven"]
+                    if any("norm-exponential" in stage.noise for stage in design.stages)
+                    else []
+                ),
                 *design.assumptions_trusted,
             ),
         )

@@ -331,10 +331,9 @@ def _release_level(data: BoundedObservations, plan: Plan, noise: NoiseSource) ->
         head = noise.rows(whole[None, :] * grid, sensitivity=sensitivity, epsilon=epsilon)[0]
         variance, table_variance = (len(whole) + 1) * (sensitivity / epsilon) ** 2, 0.0
         for mode, budget in enumerate(settings["counts"]):
-            one = row_sensitivity(1.0, unit)
-            noisy = noise.rows(_times(data, mode)[:, None], sensitivity=one, epsilon=budget)  # [L21]
-            tables.append(noisy[:, 0])
-            table_variance = 2 * (one / budget) ** 2
+            times = _times(data, mode).astype(np.int64)
+            tables.append(noise.laplace(times, grid=1.0, sensitivity=1, epsilon=budget))  # [L21] an entry adds 1 to one
+            table_variance = 2 / budget**2
     number = len(data) / k if unit.kind == "value" else float(head[0])
     counts = [believed_counts(table, table_variance, number * k) for table in tables]
     if unit.coordinates_public:

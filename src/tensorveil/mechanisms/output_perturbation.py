@@ -29,15 +29,15 @@ from tensorveil.models.offsets import Offsets
 from tensorveil.privacy import accounting
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
-from tensorveil.privacy.noise import NoiseSource, grid_for, round_to_grid
+from tensorveil.privacy.noise import NoiseSource
 from tensorveil.privacy.plan import Plan, Request, Stage
 from tensorveil.privacy.theorems import proves
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-GRID = 2.0**-32  # of whitened statistics with Gaussian noise
-FLOAT_MARGIN = 1 + 2.0**-20  # covers what float sums of a row can lose
+FLOAT_MARGIN = 1 + 2.0**-40  # covers the last bits of a division
+LARGEST_MULTIPLIER = 2.0**20  # beyond it the grid would be too coarse
 VALUE_CHANGE = 2.0  # one centred value, replaced, moves by at most this
 RESIDUAL_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises nothing
 
@@ -114,6 +114,11 @@ class OutputPerturbation(Mechanism):
             name = {"core": "the core", "offsets": f"offsets of {request.mode_names[mode]}"}.get(
                 kind, f"factor of {request.mode_names[mode]}"
             )
+            if isinstance(event, GaussianEvent) and event.noise_multiplier > LARGEST_MULTIPLIER:
+                raise InputError(
+                    f"epsilon must give noise of at most {LARGEST_MULTIPLIER:,.0f} sensitivities, "
+                    f"got {event.noise_multiplier:,.0f}; use more epsilon"
+                )
             law = (
                 f"norm-exponential noise, scale sensitivity / {event.epsilon:.4g},"
                 if isinstance(event, PureEvent)
@@ -161,9 +166,7 @@ class OutputPerturbation(Mechanism):
         blocks = plan.settings["blocks"]
         events = plan.events[-len(blocks) :]
         for place, ((kind, mode), event) in enumerate(zip(blocks, events, strict=True)):
-            known_part = offsets.at(data.coordinates) + model.predict(data.coordinates)
-            # [L7] on the grid of the values and of a sane size, so that the difference is exact
-            residuals = data.centred - np.rint(np.clip(known_part, -(2.0**20), 2.0**20) * VALUE_STEPS) / VALUE_STEPS
+            known_part = np.clip(offsets.at(data.coordinates) + model.predict(data.coordinates), -1e6, 1e6)
             if kind == "offsets":
                 features = np.ones((len(data), 1))
                 rows, size = data.index(mode), request.shape[mode]
@@ -179,7 +182,7 @@ class OutputPerturbation(Mechanism):
                 known = model.core if kind == "core" else model.factors[mode]
                 typical = float(np.mean(np.square(known))) if known is not None else 0.0
             ridge = self.ridge if self.ridge is not None else RESIDUAL_VARIANCE / max(typical, 1e-6)
-            change = release_rows(features, residuals, rows, size, ridge, event, noise)
+            change = release_rows(features, data.steps, known_part, rows, size, ridge, event, noise)
             if kind == "offsets":
                 before = offsets.modes[mode]
                 offsets = offsets.with_mode(mode, change[:, 0] + (0.0 if before is None else before))
@@ -215,46 +218,65 @@ class OutputPerturbation(Mechanism):
 
 
 def release_rows(
-    features: Floats, residuals: Floats, rows: Integers, size: int, ridge: float, event: Event, noise: NoiseSource
+    features: Floats,
+    steps: Integers,
+    known_part: Floats,
+    rows: Integers,
+    size: int,
+    ridge: float,
+    event: Event,
+    noise: NoiseSource,
 ) -> Floats:
     """Rows c = H^-1 g with noise, shrunk by what is known of it; rows without data stay zero, without noise.
 
-    H = sum phi phi^T + ridge I and the features read no values: given released blocks only g does. [L2]
+    H = sum phi phi^T + ridge I, the features and the known part q read no values. [L2] Of g = sum phi (y - q) only sum
+    phi y does: it is whitened by S^-1 = H^-1/2, divided by its sensitivity, and summed in whole numbers; what is public
+    is subtracted after the noise.
     """
     width = features.shape[1]
     H = np.zeros((size, width, width))
     np.add.at(H, rows, features[:, :, None] * features[:, None, :])
     H += ridge * np.eye(width)
-    g = np.zeros((size, width))
-    np.add.at(g, rows, features * residuals[:, None])
     values, vectors = np.linalg.eigh(H)
+    values = np.maximum(values, ridge)
     roots = np.einsum("kij,kj,klj->kil", vectors, np.sqrt(values), vectors)
     inverse_roots = np.einsum("kij,kj,klj->kil", vectors, 1 / np.sqrt(values), vectors)
     sensitivity = exact_sensitivity(inverse_roots, features, rows, size)
     known = sensitivity > 0  # [L3] rows with data: public, and no row is left out because of its values
+    scales = np.where(known, sensitivity, 1.0)
+    std = event.noise_multiplier if isinstance(event, GaussianEvent) else 1.0
+    bits = _feature_bits(int(np.bincount(rows, minlength=size).max()), std)
+    white = np.einsum("kij,kj->ki", inverse_roots[rows], features) / scales[rows, None]
+    pieces = np.trunc(white * 2.0**bits).astype(np.int64)  # [L4] at most half of 2^bits long, read from no value
+    totals = np.zeros((size, width), dtype=np.int64)
+    np.add.at(totals, rows, pieces * steps[:, None])  # [L5] a value moves by at most 2 * 2^20 steps: 1 in the end
+    grid = 2.0**-bits / VALUE_STEPS
     released = np.zeros((size, width))
-    noise_variance = np.zeros(size)
+    noise_variance = std**2
     if isinstance(event, PureEvent):
-        noise_variance = (width + 1) * (sensitivity / event.epsilon) ** 2
+        noise_variance = (width + 1) / event.epsilon**2
         if known.any():
             released[known] = noise.rows(
-                g[known], sensitivity=sensitivity[known], epsilon=event.epsilon, shaping=roots[known]
-            )  # [L4]
-    elif isinstance(event, GaussianEvent):
-        one = 1 + 2 * GRID * math.sqrt(width)  # [L5] rounding to the grid lengthens a change by this much at most
-        std = event.noise_multiplier * one
-        noise_variance = (sensitivity * std) ** 2
-        if known.any():
-            whitened = np.einsum("kij,kj->ki", inverse_roots[known], g[known]) / sensitivity[known][:, None]
-            grid = min(GRID, grid_for(std))
-            noisy = noise.gaussian(round_to_grid(whitened, grid), grid=grid, sensitivity=one, noise_std=std)  # [L6]
-            released[known] = np.einsum("kij,kj->ki", roots[known], noisy * sensitivity[known][:, None])
-    rotated = np.einsum("kij,ki->kj", vectors, released) / values
-    spread = (RESIDUAL_VARIANCE + noise_variance)[:, None] / values
+                np.asarray(totals[known] * grid), sensitivity=1.0, epsilon=event.epsilon
+            )  # [L6]
+    elif known.any():
+        released[known] = noise.gaussian(totals[known], grid=grid, sensitivity=1.0, noise_std=std)  # [L6]
+    public = np.zeros((size, width))
+    np.add.at(public, rows, features * known_part[:, None])
+    g = np.einsum("kij,kj->ki", roots, released * scales[:, None]) - public
+    rotated = np.einsum("kij,ki->kj", vectors, np.where(known[:, None], g, 0.0)) / values
+    spread = (RESIDUAL_VARIANCE + noise_variance * scales**2)[:, None] / values
     kept = np.broadcast_to(known[:, None], rotated.shape)
     weights = np.where(kept, 1 / spread**2, 0.0)
     prior = max(float((weights * (rotated**2 - spread)).sum() / max(weights.sum(), 1e-300)), 0.0)
     return np.asarray(np.einsum("kij,kj->ki", vectors, rotated * prior / (prior + spread)))
+
+
+def _feature_bits(most_in_a_row: int, std: float) -> int:
+    """Bits of whitened features: as fine as int64 sums and the grid of the noise allow; reads public counts."""
+    sums = 61 - 20 - max(1, most_in_a_row).bit_length()
+    noise = 50 - 20 - math.ceil(math.log2(max(std, 1.0)))
+    return max(4, min(24, sums, noise))
 
 
 def _numbers(shapes: tuple[tuple[int, ...], ...], kind: str, mode: int) -> int:

@@ -14,6 +14,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 CONTRIBUTION_STEPS = 2**30  # grid steps of a contribution of one
+SMALLEST_NOISE = 2.0**-4  # below it the finer grid could overflow
 LARGEST_NOISE = 2.0**17  # 2^50 steps of the finest grid in use
 
 
@@ -31,6 +32,11 @@ def check_noise(event: Event, sensitivity: float) -> None:
     scale = sensitivity / event.epsilon if isinstance(event, PureEvent) else 0.0
     if isinstance(event, GaussianEvent):
         scale = sensitivity * event.noise_multiplier
+        if scale < SMALLEST_NOISE:
+            raise InputError(
+                f"epsilon must leave Gaussian noise of at least {SMALLEST_NOISE:g} of one contribution, "
+                f"got {scale:.2g}; use less epsilon"
+            )
     if scale > LARGEST_NOISE:
         raise InputError(
             f"epsilon must give every stage noise of at most {LARGEST_NOISE:,.0f} times one contribution, "

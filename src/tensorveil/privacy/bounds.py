@@ -121,6 +121,12 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
             f'observations merged by duplicates="mean" have no theorem for the unit {resolved}, because one of several '
             'values moves a mean by an amount that depends on the others; read them with duplicates="keep"'
         )
+    if observations.inferred_modes and not resolved.coordinates_public:
+        inferred = ", ".join(observations.inferred_modes)
+        raise UnprovenError(
+            f"labels must be public for the unit {resolved}, got those of {inferred} read off the data, "
+            "which tells who is in it; pass labels={...} to Observations.from_table"
+        )
     coordinates, values = observations.coordinates, observations.values
     if resolved.at_most is not None:
         kept = _kept(coordinates, resolved, key)

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.privacy.plan import Plan
+from tensorveil.privacy.plan import Plan, rounded_up
 from tensorveil.privacy.theorems import THEOREMS
 
 STATUSES = ("proven", "claimed", "none")
@@ -124,7 +124,9 @@ class Guarantee:
     def __str__(self) -> str:
         if self.status == "none":
             return "No privacy: the model may tell everything about the data. Not for publication."
-        stated = f"epsilon = {self.epsilon:.4g}" + (f" and delta = {self.delta:.3g}" if self.delta else "")
+        stated = f"epsilon = {rounded_up(self.epsilon)}"
+        if self.delta:
+            stated += f" and delta = {rounded_up(self.delta)}"
         if self.status == "proven":
             sentence = (
                 f"Proven {stated}: whoever sees {self.released}, learns almost the same about the data "

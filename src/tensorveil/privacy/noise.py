@@ -15,8 +15,9 @@ What a proof may cite
 `NoiseSource.gaussian`
     is within GAUSSIAN_DELTA (total variation, a coordinate and call) of a law whose chances are within a factor of
     exp(GAUSSIAN_EPSILON / 2) of those of a continuous Gaussian rounded to the grid, up to a common constant. A run that
-    adds Gaussian noise to N coordinates in all is (epsilon + N GAUSSIAN_EPSILON, delta' + (1 + e^epsilon) N
-    GAUSSIAN_DELTA) if it is (epsilon, delta) with ideal noise, delta' = e^(N GAUSSIAN_EPSILON) delta.
+    adds Gaussian noise to N coordinates in all is (epsilon + N GAUSSIAN_EPSILON, delta' + (1 + e^(epsilon
+    + N GAUSSIAN_EPSILON)) N GAUSSIAN_DELTA) if it is (epsilon, delta) with ideal noise, delta' = e^(N GAUSSIAN_EPSILON)
+    delta.
 `NoiseSource.choose`
     is pure epsilon as stated, by the same means (CHOOSE_SLACK), for scores of the declared sensitivity.
 `NoiseSource.channel`

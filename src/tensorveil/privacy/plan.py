@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any, final
 
 from tensorveil import checks
@@ -127,6 +128,13 @@ class Settings(Mapping[str, Any]):
         return f"Settings({self._numbers})"
 
 
+def rounded_up(number: float, digits: int = 4) -> str:
+    """A positive number with so many digits, never less than it is."""
+    exact = Decimal(number)
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING)
+    return f"{float(rounded):g}" if digits <= 6 else str(rounded)
+
+
 def default_names(order: int) -> tuple[str, ...]:
     """Names of modes that nobody named."""
     return tuple(f"mode_{number}" for number in range(order))
@@ -171,8 +179,8 @@ class Plan:
             f"{self.mechanism.name} perturbation, {asked.family}, shape {' x '.join(map(str, asked.shape))}",
             f"unit {asked.unit}: {asked.unit.neighbours(asked.unit_name)}",
             f"values clipped to [{asked.bounds.low:g}, {asked.bounds.high:g}]",
-            f"price: epsilon {self.epsilon:.6g}"
-            + (f", delta {self.delta:g}" if self.delta else "")
+            f"price: epsilon {rounded_up(self.epsilon, 6)}"
+            + (f", delta {rounded_up(self.delta)}" if self.delta else "")
             + f" (asked for {asked.epsilon:g})",
         ]
         for stage in self.stages:

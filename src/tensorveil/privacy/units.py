@@ -110,7 +110,10 @@ class Unit:
             if self.mode not in mode_names:
                 raise InputError(f"unit must name one of the modes {list(mode_names)}, got {self.mode!r}; correct it")
             return replace(self, mode=list(mode_names).index(self.mode))
-        return replace(self, mode=checks.mode(self.mode, len(mode_names)))
+        number = checks.mode(self.mode, len(mode_names))
+        if str(self.mode) in mode_names and list(mode_names).index(str(self.mode)) != number:
+            raise InputError(f"unit must name a mode clearly, got {self.mode}, a number and a name; rename the modes")
+        return replace(self, mode=number)
 
     @property
     def mode_number(self) -> int:

@@ -56,6 +56,11 @@ def fit(
             f"observations must have the plan's mode_names {list(names)}, got {list(observations.mode_names)}; "
             "the unit names one of them"
         )
+    if plan.request.unit.kind == "value" and plan.delta >= 1 / len(observations):  # how many there are is public
+        raise InputError(
+            f"delta must be below 1/{len(observations):,}, one over the number of values, "
+            f"got {plan.delta:g}; plan again"
+        )
     if plan.epsilon < price(plan.events, plan.request, plan.gaussian_coordinates):
         raise InputError("a plan must state what its stages cost, got less; make it by a mechanism's plan()")
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
