@@ -94,6 +94,7 @@ def finish(axes: Axes, title: str, xlabel: str, log_x: bool = True, log_y: bool 
     if log_x:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Figure, axes: Any, path: Path, note: str) -> None:

@@ -93,7 +93,7 @@ def main() -> None:
         small = max(shape) <= 20
         if options.quick and not small:
             continue
-        number = 1 if options.quick else (10 if small else 2)
+        number = 1 if options.quick else (5 if small else 1)
         for model in models:
             plans = {
                 (approach, epsilon): mechanism.plan(

@@ -49,7 +49,7 @@ def demo(
     with Progress(console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("completing", total=demonstration.number_of_fits())
         shown, rows, guarantee = demonstration.run_demo(lambda: bar.advance(line))
-    table = Table(title="RMSE against the noise-free truth: 20 x 20 x 20, rank 3, half missing, SNR 1")
+    table = Table(title="RMSE against the noise-free truth: 20 x 20 x 20, rank 3, half missing, SNR 1 (variances)")
     for heading in ("approach", "privacy", "CP", "Tucker"):
         table.add_column(heading, justify="left" if heading in ("approach", "privacy") else "right", no_wrap=True)
     for row in (row for row in rows if row.model == "cp"):

@@ -41,7 +41,7 @@ RANK = 3
 EPSILONS = (1.0, 5.0)
 RUNS = 5
 SLICE = 0  # of the last mode, shown in the picture
-BOUNDS = Bounds(-1.0, 2.0)  # the truth lies in [0, 1], the noise has a standard deviation near one half
+BOUNDS = Bounds(-0.25, 1.25)  # the truth lies in [0, 1], the noise has a standard deviation below one tenth
 DELTA = 1e-6
 PUBLISHED = (published.InputPerturbation(), published.OutputPerturbation(), published.GradientPerturbation())
 PROVEN: tuple[tuple[Mechanism, float], ...] = (
@@ -94,7 +94,10 @@ def run_demo(
     rows: list[DemoRow] = []
     releases: list[Release] = []
     for family, generate in ((CP(RANK), synthetic.cp_tensor), (Tucker(RANK), synthetic.tucker_tensor)):
-        data = [synthetic.observe(generate(SHAPE, RANK, seed=run), seed=100 + run) for run in range(RUNS)]
+        data = [
+            synthetic.observe(generate(SHAPE, RANK, seed=run), snr_kind="variances", seed=100 + run)
+            for run in range(RUNS)
+        ]
         shown[family.name] = data[0]
         sgd = SGD.preset(f"{family.name}-synthetic")
         measure = partial(_row, family, data, advance)
@@ -196,7 +199,7 @@ def draw_demo(shown: dict[str, synthetic.SyntheticTensor], rows: list[DemoRow], 
             if picture is None:
                 panel.text(0.5, 0.5, "diverged", ha="center", va="center", transform=panel.transAxes)
             else:
-                panel.imshow(picture, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+                panel.imshow(picture, vmin=0.2, vmax=0.8, cmap="viridis", interpolation="nearest")
         axes[line, 0].set_ylabel({"cp": "CP", "tucker": "Tucker"}[name])
         figure.colorbar(axes[line, 0].images[0], ax=axes[line], shrink=0.9)
     figure.suptitle("One slice of a 20 x 20 x 20 tensor, half missing, and how each approach completes it")
