@@ -151,3 +151,12 @@ def test_a_plan_for_users_is_not_run_on_a_tensor_whose_users_are_another_mode():
     )
     with pytest.raises(tv.InputError, match="mode_names"):
         tv.fit(turned, plan, seed=0)
+
+
+@pytest.mark.parametrize("name", ["InputPerturbation", "GradientPerturbation", "OutputPerturbation"])
+def test_a_published_algorithm_becomes_a_release_that_says_claimed(name):
+    algorithm, sgd = getattr(tv.published, name)(), tv.SGD(iterations=2)
+    release = tv.fit(OBSERVATIONS, algorithm.plan(tv.CP(rank=2), 5.0, sgd), seed=3)
+    assert (release.guarantee.status, release.guarantee.publishable) == ("claimed", False)
+    assert release.model == algorithm.run(OBSERVATIONS, tv.CP(rank=2), 5.0, sgd, seed=3).model
+    assert np.isfinite(release.predict(OBSERVATIONS.coordinates)).all()

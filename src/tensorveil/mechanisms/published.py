@@ -8,6 +8,7 @@ cryptographic, here and nowhere else.
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -53,6 +54,40 @@ class PublishedRun:
     notes: Mapping[str, Any]
 
 
+class Published(ABC):
+    """One of the paper's algorithms."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def run(
+        self,
+        observations: Observations,
+        family: ModelFamily,
+        epsilon: float,
+        sgd: SGD | None = None,
+        *,
+        seed: int | None = None,
+        progress: Progress | None = None,
+    ) -> PublishedRun:
+        """Complete the observations and claim epsilon."""
+
+    def plan(self, model: ModelFamily, epsilon: float, sgd: SGD | None = None) -> PublishedPlan:
+        """What `fit` needs to make a release of it, marked as claimed."""
+        return PublishedPlan(self, model, checks.positive_number("epsilon", epsilon), SGD() if sgd is None else sgd)
+
+
+@final
+@dataclass(frozen=True)
+class PublishedPlan:
+    """A run of a published algorithm that is yet to be made: no price, for nothing is proven."""
+
+    mechanism: Published
+    family: ModelFamily
+    epsilon: float
+    sgd: SGD
+
+
 def norm_exponential_noise(rows: int, width: int, scale: float, generator: np.random.Generator) -> Floats:
     """Vectors with density proportional to exp(-|n| / scale) (Lemma 2): radius Gamma(width, scale), uniform direction.
 
@@ -64,7 +99,7 @@ def norm_exponential_noise(rows: int, width: int, scale: float, generator: np.ra
 
 @final
 @dataclass(frozen=True)
-class InputPerturbation:
+class InputPerturbation(Published):
     """Algorithm 1: Laplace((max - min) / epsilon) on each observed value, then SGD.
 
     Parameters
@@ -130,7 +165,7 @@ class InputPerturbation:
 
 @final
 @dataclass(frozen=True)
-class GradientPerturbation:
+class GradientPerturbation(Published):
     """Algorithm 2: at every step of SGD, clip the gradient of one factor's row and add noise to it.
 
     The noise has density exp(-epsilon |n| / (2 m)) at each of iterations x entries steps, the budget undivided.
@@ -188,7 +223,7 @@ class GradientPerturbation:
 
 @final
 @dataclass(frozen=True)
-class OutputPerturbation:
+class OutputPerturbation(Published):
     """Algorithm 3: SGD, then noise of density exp(-epsilon |n| / (2 tau L eta)) on every row of the result.
 
     Parameters

@@ -6,6 +6,7 @@ from tensorveil import checks
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
+from tensorveil.mechanisms.published import PublishedPlan
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.guarantee import Guarantee
@@ -17,7 +18,7 @@ from tensorveil.release.release import Release
 
 def fit(
     observations: Observations,
-    plan: Plan,
+    plan: Plan | PublishedPlan,
     *,
     seed: int | None = None,
     progress: Progress = no_progress,
@@ -28,7 +29,7 @@ def fit(
     Parameters
     ----------
     observations : of the plan's shape
-    plan : from a mechanism's `plan`
+    plan : from a mechanism's `plan`; from a published algorithm's, the release says *claimed*
     seed : for experiments; the release is then not publishable
     progress : called with what is being done, how far, of how many
     noise : another source of noise, for audits; the release is then not publishable unless it is a plain NoiseSource
@@ -36,12 +37,14 @@ def fit(
     Examples
     --------
     >>> import numpy as np, tensorveil as tv
-    >>> rng = np.random.default_rng(0)
-    >>> data = tv.Observations(np.argwhere(np.ones((6, 5, 4))), rng.uniform(1, 5, 120), (6, 5, 4))
+    >>> data = tv.Observations(np.argwhere(np.ones((6, 5, 4))), np.linspace(1, 5, 120), (6, 5, 4))
     >>> plan = tv.StatisticPerturbation().plan(tv.CP(rank=2), tv.Bounds(1, 5), "value", 1.0, shape=(6, 5, 4))
     >>> tv.fit(data, plan).guarantee.status
     'proven'
     """
+    if isinstance(plan, PublishedPlan):
+        run = plan.mechanism.run(observations, plan.family, plan.epsilon, plan.sgd, seed=seed)
+        return Release(run.model, run.guarantee)
     if not isinstance(plan, Plan):
         raise InputError(f"plan must be made by a mechanism's plan(), got {type(plan).__name__}; make one first")
     if not isinstance(observations, Observations):

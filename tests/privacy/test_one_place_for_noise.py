@@ -1,0 +1,65 @@
+"""Privacy noise is drawn in noise.py and nowhere else; the published algorithms' claimed noise in published.py."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tensorveil
+
+ROOT = Path(tensorveil.__file__).parent
+DRAWERS = {"privacy/noise.py", "mechanisms/published.py"}
+PRIVATE_ROOMS = ("privacy", "mechanisms", "release", "audit", "kernels")
+FILES = sorted(path for room in PRIVATE_ROOMS for path in (ROOT / room).rglob("*.py"))
+MODULES = {"random", "secrets", "randomgen", "numpy.random"}
+NAMES = {"random", "default_rng", "RandomState", "SeedSequence"}  # np.random, and what comes from it
+
+
+def randomness(text: str) -> list[str]:
+    """Where a source imports or names a generator of random numbers; `np.random.Generator` as a type is allowed."""
+    found = []
+    tree = ast.parse(text)
+    types = {id(part) for node in ast.walk(tree) for part in _annotations(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name in MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            found += [node.module for _ in [0] if node.module in MODULES]
+            found += [alias.name for alias in node.names if alias.name in NAMES]
+        elif isinstance(node, ast.Attribute) and node.attr in NAMES and id(node) not in types:
+            found.append(node.attr)
+    return found
+
+
+def _annotations(node: ast.AST) -> list[ast.AST]:
+    roots = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+    return [part for root in roots if root is not None for part in ast.walk(root)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_other_file_of_the_private_rooms_draws_anything(path):
+    if path.relative_to(ROOT).as_posix() in DRAWERS:
+        pytest.skip("the place where it is drawn")
+    assert randomness(path.read_text()) == []
+
+
+@pytest.mark.parametrize("drawer", sorted(DRAWERS))
+def test_the_search_finds_randomness_where_there_is_some(drawer):
+    assert randomness((ROOT / drawer).read_text())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import random",
+        "import secrets",
+        "from randomgen import ChaCha",
+        "import numpy.random",
+        "from numpy import random",
+        "from numpy.random import default_rng",
+        "x = np.random.normal()",
+        "g = numpy.random.default_rng(1)",
+    ],
+)
+def test_every_way_to_reach_a_generator_is_found(line):
+    assert randomness(line)
