@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tensorveil.mechanisms.input_perturbation import InputPerturbation as InputPerturbation
     from tensorveil.mechanisms.output_perturbation import OutputPerturbation as OutputPerturbation
     from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation as StatisticPerturbation
+    from tensorveil.mechanisms.with_offsets import WithOffsets as WithOffsets
     from tensorveil.metrics import rmse as rmse
     from tensorveil.models import algebra as algebra
     from tensorveil.models.cp import CP as CP
@@ -70,6 +71,7 @@ _HOMES = {
     "Tucker": "tensorveil.models.tucker",
     "TuckerModel": "tensorveil.models.tucker",
     "UniformStart": "tensorveil.solvers.start",
+    "WithOffsets": "tensorveil.mechanisms.with_offsets",
     "algebra": "tensorveil.models.algebra",
     "download_movielens": "tensorveil.data.movielens",
     "load_movielens": "tensorveil.data.movielens",

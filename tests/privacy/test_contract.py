@@ -14,7 +14,7 @@ from tensorveil.privacy.theorems import THEOREMS
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (5, 4, 3)
-MECHANISMS = ("InputPerturbation", "GradientPerturbation", "OutputPerturbation", "StatisticPerturbation")
+MECHANISMS = ("InputPerturbation", "GradientPerturbation", "OutputPerturbation", "StatisticPerturbation", "WithOffsets")
 MODELS = (tv.CP(rank=2), tv.Tucker(ranks=(2, 2, 2)))
 UNITS = ("value", "slice_values:0", "entry", "slice:0")
 REMEDY = re.compile(r"; |use |give |state ")
@@ -46,7 +46,7 @@ def outcome(name, model, unit, delta):
 GRID = [
     (name, model, unit, delta) for name in MECHANISMS for model in MODELS for unit in UNITS for delta in (0.0, 1e-6)
 ]
-IDS = [f"{name[:-12]}-{model.name}-{unit}-{delta:g}" for name, model, unit, delta in GRID]
+IDS = [f"{name.removesuffix('Perturbation')}-{model.name}-{unit}-{delta:g}" for name, model, unit, delta in GRID]
 every = pytest.mark.parametrize("case", GRID, ids=IDS)
 
 # from the theorems, by hand: (mechanism, unit) pairs and whether a pure form exists
@@ -58,7 +58,8 @@ PURE = {
     ("Gradient", "value"),
 }
 PURE |= {("Gradient", "entry"), ("Output", "value"), ("Statistic", "value"), ("Statistic", "slice_values:0")}
-WITH_DELTA = PURE | {(name, unit) for name in ("Gradient", "Statistic") for unit in UNITS}
+PURE |= {("WithOffsets", unit) for name, unit in PURE if name == "Gradient"}  # by default it wraps gradients
+WITH_DELTA = PURE | {(name, unit) for name in ("Gradient", "Statistic", "WithOffsets") for unit in UNITS}
 
 
 def planned(case):
@@ -70,7 +71,7 @@ def planned(case):
 def test_a_combination_has_a_theorem_or_an_error_with_a_remedy(case):
     name, _, unit, delta = case
     plan = planned(case)
-    assert (plan is not None) == ((name[:-12], unit) in (WITH_DELTA if delta else PURE))
+    assert (plan is not None) == ((name.removesuffix("Perturbation"), unit) in (WITH_DELTA if delta else PURE))
     if plan is None:
         assert REMEDY.search(str(outcome(*case)))
         return

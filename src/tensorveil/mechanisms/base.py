@@ -176,6 +176,35 @@ def split_budget(request: Request, shares: Sequence[float], coordinates: int) ->
     return [GaussianEvent(multiplier / math.sqrt(share / total)) for share in shares]
 
 
+def budget_with(
+    request: Request, inner: Mechanism, inner_share: float, shares: Sequence[float], coordinates: int
+) -> tuple[list[Event], Plan, int]:
+    """Events of own stages, the plan of an inner mechanism for its share of the budget, and all noisy numbers.
+
+    `coordinates` is how many numbers the own stages noise.
+    """
+    total = coordinates + inner.design(request).gaussian_coordinates
+    for _ in range(2):
+        whole, *events = split_budget(request, [inner_share, *shares], total)
+        # what the inner mechanism may spend: as much as one stage with its share would
+        _, ideal_delta = ideal_budget(request.epsilon, request.delta, total)
+        budget = accounting.epsilon_of([whole], ideal_delta)
+        plan = inner.plan(
+            request.family,
+            request.bounds,
+            request.unit,
+            budget if request.delta == 0 else budget * (1 - MARGIN),
+            request.delta,
+            shape=request.shape,
+            mode_names=request.mode_names,
+            expected_count=request.expected_count,
+        )
+        if coordinates + plan.gaussian_coordinates <= total:
+            break
+        total = coordinates + plan.gaussian_coordinates  # with less to spend it may take more steps
+    return events, plan, max(total, coordinates + plan.gaussian_coordinates)
+
+
 def need_unit(mechanism: str, unit: Unit, kinds: tuple[str, ...], instead: str) -> None:
     """Refuse a unit that this form of a mechanism has no theorem for."""
     if unit.kind not in kinds:

@@ -13,11 +13,10 @@ from tensorveil import checks
 from tensorveil.errors import InputError
 from tensorveil.kernels.statistics import block_features
 from tensorveil.mechanisms.base import (
-    MARGIN,
     Design,
     Mechanism,
     Progress,
-    ideal_budget,
+    budget_with,
     need_unit,
     no_progress,
     split_budget,
@@ -26,7 +25,6 @@ from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation, 
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
-from tensorveil.privacy import accounting
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.noise import NoiseSource
@@ -101,13 +99,7 @@ class OutputPerturbation(Mechanism):
                 )
             events = split_budget(request, shares, coordinates)
         else:
-            own = coordinates
-            coordinates += self.first.design(request).gaussian_coordinates
-            events, plan = self._with_first(request, shares, coordinates)
-            if own + plan.gaussian_coordinates > coordinates:  # with less to spend it may take more steps
-                coordinates = own + plan.gaussian_coordinates
-                events, plan = self._with_first(request, shares, coordinates)
-            coordinates = max(coordinates, own + plan.gaussian_coordinates)
+            events, plan, coordinates = budget_with(request, self.first, self.first_share, shares, coordinates)
             stages += [replace(stage, name=f"first stage, {stage.name}") for stage in plan.stages]
             settings["first"] = plan
         for (kind, mode), event in zip(blocks, events, strict=True):
@@ -135,24 +127,6 @@ class OutputPerturbation(Mechanism):
             )
         trusted = () if self.frozen is None else ("the frozen model was chosen without looking at the data",)
         return Design(tuple(stages), settings, coordinates, trusted)
-
-    def _with_first(self, request: Request, shares: list[float], coordinates: int) -> tuple[list[Event], Plan]:
-        """Events of the blocks, and the first stage's plan for its share of the budget."""
-        whole, *events = split_budget(request, [self.first_share, *shares], coordinates)
-        # what the first stage may spend: as much as one stage with its share would
-        _, ideal_delta = ideal_budget(request.epsilon, request.delta, coordinates)
-        budget = accounting.epsilon_of([whole], ideal_delta)
-        plan = self.first.plan(
-            request.family,
-            request.bounds,
-            request.unit,
-            budget if request.delta == 0 else budget * (1 - MARGIN),
-            request.delta,
-            shape=request.shape,
-            mode_names=request.mode_names,
-            expected_count=request.expected_count,
-        )
-        return events, plan
 
     def run(
         self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress

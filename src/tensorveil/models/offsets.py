@@ -60,6 +60,14 @@ class Offsets:
         """The same with offsets of one mode set."""
         return Offsets(self.mean, [values if number == mode else part for number, part in enumerate(self.modes)])
 
+    def __add__(self, other: Offsets) -> Offsets:
+        """Offsets that predict the sum of what both predict."""
+        parts = [
+            theirs if mine is None else mine if theirs is None else mine + theirs
+            for mine, theirs in zip(self.modes, other.modes, strict=True)
+        ]
+        return Offsets(self.mean + other.mean, parts)
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Offsets)

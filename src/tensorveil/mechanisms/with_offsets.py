@@ -1,0 +1,68 @@
+"""Any mechanism after private offsets: mean and per-mode offsets first, then the mechanism on what they leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, final
+
+import numpy as np
+
+from tensorveil import checks
+from tensorveil.mechanisms.base import Design, Mechanism, Progress, budget_with, no_progress
+from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation
+from tensorveil.mechanisms.level import default_level_share, level_coordinates, level_stage, release_level
+from tensorveil.mechanisms.private_offsets import offset_coordinates, offset_modes, offset_stages, release_offsets
+from tensorveil.models.completion import Completion
+from tensorveil.models.offsets import Offsets
+from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
+from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.plan import Plan, Request
+
+
+@final
+@dataclass(frozen=True)
+class WithOffsets(Mechanism):
+    """Private level and offsets, then another mechanism on the residuals.
+
+    A residual is computed from one observation's own value and released numbers, and clipped to the same bounds, so
+    that neighbouring data have neighbouring residuals and the inner mechanism's theorem applies to them as it is.
+
+    Parameters
+    ----------
+    mechanism : what runs on the residuals
+    share : share of the budget for level and offsets
+    """
+
+    mechanism: Mechanism = field(default_factory=GradientPerturbation)
+    share: float = 0.3
+    name: ClassVar[str] = "offsets"
+
+    def __post_init__(self) -> None:
+        checks.fraction("share", self.share)
+
+    def design(self, request: Request) -> Design:
+        modes = offset_modes(request, request.unit.mode_number if request.unit.kind == "slice" else None)
+        level = default_level_share(request)
+        shares = [self.share * level, *[self.share * (1 - level) / len(modes)] * len(modes)]
+        own = level_coordinates(request) + offset_coordinates(request, modes)
+        events, plan, coordinates = budget_with(request, self.mechanism, 1 - self.share, shares, own)
+        stages = [level_stage(request, events[0]), *offset_stages(request, modes, events[1:])]
+        stages += [replace(stage, name=f"residuals, {stage.name}") for stage in plan.stages]
+        trusted = self.mechanism.design(plan.request).assumptions_trusted
+        return Design(tuple(stages), {"modes": modes, "inner": plan}, coordinates, trusted)
+
+    def run(
+        self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
+    ) -> Completion:
+        modes = plan.settings["modes"]
+        events = plan.events[: len(modes) + 1]
+        level = release_level(data, events[0], noise)
+        raw = release_offsets(data, level.normalised(data), modes, events[1:], noise)
+        offsets = Offsets(
+            level.mean + level.scale * raw.mean,
+            [None if part is None else level.scale * part for part in raw.modes],
+        )
+        residuals = np.clip(data.centred - offsets.at(data.coordinates), -1.0, 1.0)
+        left = replace(data, steps=np.rint(residuals * VALUE_STEPS).astype(np.int64))
+        inner = self.mechanism.run(left, plan.settings["inner"], noise, progress)
+        return replace(inner, offsets=offsets + inner.offsets)
