@@ -29,8 +29,8 @@ RULES = """
 - Unit `value`, ratings or other values on a small grid: `InputPerturbation` (the optimal channel) from epsilon 2 or so.
 - Unit `value`, small epsilon: `StatisticPerturbation` or `OutputPerturbation`; many observations a row help both.
 - Many observations (some 10^5 or more) and delta above 0: `GradientPerturbation`, for `value` and `entry` alike.
-- Indices with levels of their own (strict and lenient users): `WithOffsets(mechanism)` buys a mean and offsets first, then
-  runs any of the four on what they leave, for the same units.
+- Indices with levels of their own (strict and lenient users): `WithOffsets(mechanism)` buys a mean and offsets first,
+  then runs any of the four on what they leave, for the same units.
 - Unit `slice` (a whole user): `StatisticPerturbation`; users keep their own rows (joint privacy) and call
   `release.personalize(own_observations)`.
 - The algorithms of `tensorveil.published` are *claimed*, not proven: for comparison only.
