@@ -31,6 +31,7 @@ RULES = """
 - Many observations (some 10^5 or more) and delta above 0: `GradientPerturbation`, for `value` and `entry` alike.
 - Indices with levels of their own (strict and lenient users): `WithOffsets(mechanism)` buys a mean and offsets first,
   then runs any of the four on what they leave, for the same units.
+- `InputPerturbation` under `slice` needs `at_most`, and noises every cell of the box: for small boxes only.
 - Unit `slice` (a whole user): `StatisticPerturbation`; users keep their own rows (joint privacy) and call
   `release.personalize(own_observations)`.
 - The algorithms of `tensorveil.published` are *claimed*, not proven: for comparison only.

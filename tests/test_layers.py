@@ -27,6 +27,7 @@ ROOMS = (
     "audit",
     "demo",
     "cli",
+    "__main__",
 )
 DOOR = ""  # tensorveil/__init__.py: below everything, since anyone may import it; it imports nothing itself
 

@@ -155,7 +155,7 @@ def test_weights_that_forget_how_active_a_slice_is_are_caught(monkeypatch):
 
 @pytest.mark.parametrize("unit", ["slice_values:0", "slice:0"])
 def test_weights_whose_squares_add_up_to_one_are_not_enough_for_the_level(unit, monkeypatch):
-    """Sum of squares <= 1 is enough only with one observation of a slice in a row (PRIVACY.md 3.4)."""
+    """Sum of squares <= 1 is enough only with one observation of a slice in a row."""
     from tensorveil.mechanisms import level
 
     def squares(data, rows, pure):

@@ -237,3 +237,18 @@ def test_a_changed_data_frame_does_not_change_the_observations():
     frame.loc[:, "stars"] = 9.0
     frame.loc[:, "user"] = 1
     assert as_rows(observations) == [(3, 1, 1.0), (1, 2, 2.0), (2, 3, 3.0)]
+
+
+def test_the_value_cannot_be_a_mode_and_labels_must_be_named():
+    frame = {"a": [1, 2], "b": [1, 1], "v": [1.0, 2.0]}
+    with pytest.raises(InputError, match="must not be one of the modes"):
+        Observations.from_table(frame, ["a", "v"], "v")
+    with pytest.raises(InputError, match="labels must map"):
+        Observations.from_table(frame, ["a", "b"], "v", labels=[[1, 2]])
+
+
+def test_modes_whose_labels_are_read_off_the_data_are_remembered():
+    frame = {"a": [1, 2], "b": [1, 1], "v": [1.0, 2.0]}
+    assert Observations.from_table(frame, ["a", "b"], "v", labels={"a": [1, 2, 3]}).inferred_modes == ("b",)
+    with pytest.raises(InputError, match="array of numbers"):
+        Observations.from_dense([["x", "y"]])

@@ -247,7 +247,8 @@ def test_the_price_is_what_was_asked_for(unit, noise, epsilon):
 
 
 @pytest.mark.parametrize(
-    "unit, delta, noise", [("value", 0, "channel"), ("value", 1e-6, "gaussian"), ("entry", 0, "laplace")]
+    "unit, delta, noise",
+    [("value", 0, "channel"), ("value", 1e-6, "channel"), ("entry", 0, "laplace"), ("entry", 1e-6, "gaussian")],
 )
 def test_the_noise_that_is_chosen_where_none_is_named(unit, delta, noise):
     plan = InputPerturbation().plan(CP(2), BOUNDS, unit, 1.0, delta, shape=SHAPE)

@@ -56,3 +56,16 @@ def test_offsets_add_up():
 def test_a_share_is_between_zero_and_one(share):
     with pytest.raises(tv.InputError, match="share"):
         tv.WithOffsets(share=share)
+
+
+@pytest.mark.parametrize("unit", ["value", "slice_values:0"])
+@pytest.mark.parametrize("epsilon, delta", [(1.0, 1e-6), (4.0, 1e-5), (4.0, 0.0)])
+def test_input_perturbation_can_come_after_offsets_at_any_budget(unit, epsilon, delta):
+    plan = tv.WithOffsets(tv.InputPerturbation()).plan(tv.CP(rank=2), BOUNDS, unit, epsilon, delta, shape=SHAPE)
+    assert 0.9 * epsilon <= plan.epsilon <= epsilon
+
+
+@pytest.mark.parametrize("wrong", ["input", tv.InputPerturbation, None])
+def test_what_comes_after_offsets_is_a_mechanism(wrong):
+    with pytest.raises(tv.InputError, match="mechanism must be one"):
+        tv.WithOffsets(wrong)

@@ -97,7 +97,7 @@ def transformed_epsilon(noise, probability, count, side, delta):
 
 
 def test_figures_of_the_theory():
-    """PRIVACY.md, section 4 and 3.2 (a), by dp-accounting directly and by us."""
+    """The figures of the theory, by dp-accounting directly and by us."""
     gaussian = dp_event.GaussianDpEvent(5.0)
     assert direct_rdp(gaussian, DELTA, REPLACE) == pytest.approx(0.795, abs=5e-4)
     assert direct_pld(gaussian, DELTA, REPLACE) == pytest.approx(1.555, abs=5e-4)

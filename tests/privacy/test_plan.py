@@ -13,7 +13,7 @@ from tensorveil.mechanisms.base import ideal_budget, split_budget
 from tensorveil.privacy import accounting, noise
 from tensorveil.privacy.events import GaussianEvent, PureEvent
 from tensorveil.privacy.noise import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
-from tensorveil.privacy.plan import Request, Stage
+from tensorveil.privacy.plan import Request, Stage, rounded_up
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (20, 10, 5)
@@ -197,3 +197,12 @@ def test_the_settings_of_a_plan_cannot_be_changed(nothing_drawn):
 def test_a_budget_too_small_for_the_noise_source_is_refused_by_the_plan(delta, nothing_drawn):
     with pytest.raises(tv.InputError, match="epsilon"):
         tv.StatisticPerturbation().plan(**(RIGHT | {"delta": delta, "epsilon": 1e-6}))
+
+
+@pytest.mark.parametrize(
+    "number, text",
+    [(1e-5, "1e-05"), (5.0, "5"), (0.123449, "0.1235"), (4.998905949, "4.999"), (1.2344e-6, "1.235e-06")],,
+)
+def test_numbers_are_printed_as_written_or_rounded_up(number, text):
+    assert rounded_up(number) == text
+    assert float(text) >= number

@@ -160,3 +160,14 @@ def test_a_published_algorithm_becomes_a_release_that_says_claimed(name):
     assert (release.guarantee.status, release.guarantee.publishable) == ("claimed", False)
     assert release.model == algorithm.run(OBSERVATIONS, tv.CP(rank=2), 5.0, sgd, seed=3).model
     assert np.isfinite(release.predict(OBSERVATIONS.coordinates)).all()
+
+
+def test_a_mechanism_without_its_parentheses_is_one_clear_error():
+    with pytest.raises(tv.InputError, match="parentheses"):
+        tv.complete(OBSERVATIONS, tv.CP(rank=2), BOUNDS, "value", 1.0, mechanism=tv.InputPerturbation)
+
+
+def test_a_release_prints_in_a_line():
+    release = tv.fit(OBSERVATIONS, plan_for())
+    assert "proven" in repr(release)
+    assert len(repr(release)) < 200

@@ -86,7 +86,10 @@ class Observations:
         """From a dense array in which NaN marks the missing cells."""
         if isinstance(tensor, np.ma.MaskedArray):
             tensor = np.ma.filled(tensor.astype(np.float64), math.nan)
-        array = np.asarray(tensor, dtype=np.float64)
+        try:
+            array = np.asarray(tensor, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"tensor must be an array of numbers, got something else ({error}); convert it") from error
         checks.order(array.ndim)
         known = ~np.isnan(array)
         return cls(np.argwhere(known), array[known], array.shape, mode_names=mode_names, labels=labels)
@@ -114,6 +117,10 @@ class Observations:
         >>> observations.labels[0], observations.labels[1]
         (array(['ann', 'bob'], dtype=object), array([7, 9]))
         """
+        if labels is not None and not isinstance(labels, Mapping):
+            raise InputError(
+                f"labels must map names of modes to lists, got {type(labels).__name__}; write {{name: [...]}}"
+            )
         columns = _arrow_table(table)
         if isinstance(modes, str):
             raise InputError(f"modes must be a list of column names, got the single text {modes!r}; write [{modes!r}]")
@@ -125,6 +132,8 @@ class Observations:
                 raise InputError(
                     f"columns must be among {columns.column_names}, got {name!r}; correct modes, value or labels"
                 )
+        if value in names:
+            raise InputError(f"value must not be one of the modes, got {value!r} as both; name another column")
         for name in given:
             if name not in names:
                 raise InputError(f"labels must be for modes, got labels of {name!r}; the modes are {names}")
@@ -380,7 +389,12 @@ def _arrow_table(table: Any) -> pa.Table:
         except (pa.ArrowException, TypeError) as error:
             raise InputError(f"table must have columns of one length, got others ({error}); correct them") from error
     if hasattr(table, "__arrow_c_stream__"):  # pandas from 2.2, polars, and every other Arrow-speaking frame
-        return pa.table(table)
+        try:
+            return pa.table(table)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InputError(
+                f"table must be one that Arrow can hold, got another ({error}); convert its columns"
+            ) from error
     raise InputError(
         "table must be an Arrow table, a pandas or polars data frame or a dict of columns, "
         f"got {type(table).__name__}; "

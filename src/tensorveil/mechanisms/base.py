@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
@@ -47,6 +47,11 @@ class Mechanism(ABC):
     """A way to complete a tensor with a proven guarantee. The constructor stores options and nothing else."""
 
     name: ClassVar[str]
+
+    @property
+    def title(self) -> str:
+        """What a plan is headed with."""
+        return f"{self.name} perturbation"
 
     def plan(
         self,
@@ -183,26 +188,35 @@ def budget_with(
 
     `coordinates` is how many numbers the own stages noise.
     """
+
+    def inner_plan(budget: float) -> Plan:
+        return inner.plan(
+            request.family,
+            request.bounds,
+            request.unit,
+            budget,
+            request.delta,
+            shape=request.shape,
+            mode_names=request.mode_names,
+            expected_count=request.expected_count,
+        )
+
     total = coordinates + inner.design(request).gaussian_coordinates
     for _ in range(2):
         whole, *events = split_budget(request, [inner_share, *shares], total)
         # what the inner mechanism may spend: as much as one stage with its share would
         _, ideal_delta = ideal_budget(request.epsilon, request.delta, total)
         budget = accounting.epsilon_of([whole], ideal_delta)
-        plan = inner.plan(
-            request.family,
-            request.bounds,
-            request.unit,
-            budget if request.delta == 0 else budget * (1 - MARGIN),
-            request.delta,
-            shape=request.shape,
-            mode_names=request.mode_names,
-            expected_count=request.expected_count,
-        )
+        plan = inner_plan(budget if request.delta == 0 else budget * (1 - MARGIN))
         if coordinates + plan.gaussian_coordinates <= total:
             break
         total = coordinates + plan.gaussian_coordinates  # with less to spend it may take more steps
-    return events, plan, max(total, coordinates + plan.gaussian_coordinates)
+    total = max(total, coordinates + plan.gaussian_coordinates)
+    if request.delta > 0 and all(isinstance(event, PureEvent) for event in plan.events):
+        # pure and Gaussian stages: epsilons are added, which is never too little
+        events = split_budget(replace(request, epsilon=request.epsilon * (1 - inner_share)), shares, total)
+        plan = inner_plan(request.epsilon * inner_share)
+    return events, plan, total
 
 
 def need_unit(mechanism: str, unit: Unit, kinds: tuple[str, ...], instead: str) -> None:

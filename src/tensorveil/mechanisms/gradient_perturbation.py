@@ -477,8 +477,6 @@ def _loop(
         w = visits[step % len(data)]
         row = [int(s + i * d) for s, i, d in zip(starts, data.coordinates[w], widths, strict=False)]
         row += [int(s) for s in starts[len(row) :]]
-        totals = np.zeros(parameters.size, dtype=np.int64) if step == 0 else totals
-        grids = np.array([grid_for(float(m), ROW_BITS) for m in norms]) if step == 0 else grids
         one = slice(w, w + 1)
         gradients.row_sums(
             parameters, starts, widths, data.coordinates[one], values[one], norms, grids, totals

@@ -225,9 +225,9 @@ class InputPerturbation(Mechanism):
     def _noise(self, request: Request) -> str:
         if self.noise is not None:
             return self.noise
-        if request.delta > 0:
-            return "gaussian"
-        return "channel" if request.unit.kind == "value" else "laplace"
+        if request.unit.kind == "value":
+            return "channel"  # whatever delta is: a channel wastes the least, and needs none
+        return "gaussian" if request.delta > 0 else "laplace"
 
     def _channel(self, bounds: Bounds, epsilon: float) -> Channel:
         continuous = self.levels is None and not _has_whole_levels(bounds)
@@ -365,7 +365,7 @@ def _most_changes(request: Request) -> int:
     cells = math.prod(request.shape) // request.shape[unit.mode_number]
     if unit.kind == "slice":
         return min(unit.at_most or cells, cells)  # [L11]
-    return unit.at_most or request.expected_count or LARGEST_COUNT
+    return unit.at_most or request.expected_count or min(cells, LARGEST_COUNT)
 
 
 def _changes(request: Request, most: int) -> str:

@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 WIDE = 3.0  # values beyond three standard deviations are clipped
 MEAN_ERROR = 0.02  # of centred values, whose range is 2
 SMALLEST_SHARE, LARGEST_SHARE = 0.03, 0.7
+PRIOR_VARIANCE = 0.25  # of the mean of centred values
 SURE = 2.0  # standard deviations of the noise that are added to an uncertain spread, so as not to clip too much
 
 
@@ -97,7 +98,8 @@ def release_level(data: BoundedObservations, event: Event, noise: NoiseSource) -
     else:
         count, total, square = float(released[0] + released[1]), float(released[0] - released[1]), float(released[2])
     count = max(count, SURE * math.sqrt(2 * variance), 1.0)
-    mean = min(max(total / count, -1.0), 1.0)
+    believed = 1 / (1 + variance / (PRIOR_VARIANCE * count**2))  # a mean that is all noise goes to the middle
+    mean = min(max(believed * total / count, -1.0), 1.0)
     uncertain = SURE * math.sqrt(variance) / count
     spread = min(max(square / count - mean**2, 0.0) + (1 + 2 * abs(mean)) * uncertain, 1.0)
     scale = min(1.0 + abs(mean), max(WIDE * math.sqrt(spread), 1e-6))

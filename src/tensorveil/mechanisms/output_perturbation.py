@@ -56,7 +56,9 @@ def exact_sensitivity(inverse_roots: Floats, features: Floats, rows: Integers, s
 @final
 @dataclass(frozen=True)
 class OutputPerturbation(Mechanism):
-    """Rows of one or several blocks by ridge regression on frozen blocks, with exact sensitivity (PRIVACY.md 3.3).
+    """Rows of one or several blocks by ridge regression on frozen blocks, with exact sensitivity.
+
+    The proof is docs/proofs/output_perturbation.md.
 
     The frozen blocks are public (`frozen`) or bought by a private `first` stage, whose cost is in the same guarantee.
     What is solved for is the correction of the block to what is there already, so that a noisy result can be shrunk.
@@ -81,6 +83,10 @@ class OutputPerturbation(Mechanism):
 
     def __post_init__(self) -> None:
         checks.fraction("first_share", self.first_share)
+        if not isinstance(self.first, Mechanism):
+            raise InputError(f"first must be a mechanism, e.g. StatisticPerturbation(), got {self.first!r}; make one")
+        if self.frozen is not None and not isinstance(self.frozen, FactorModel):
+            raise InputError(f"frozen must be a CPModel or TuckerModel, got {type(self.frozen).__name__}; make one")
         if self.ridge is not None:
             checks.positive_number("ridge", self.ridge)
 

@@ -52,7 +52,7 @@ def statistic_sensitivity(unit: Unit) -> float:
 @final
 @dataclass(frozen=True)
 class StatisticPerturbation(Mechanism):
-    """Private alternating least squares (PRIVACY.md 3.4).
+    """Private alternating least squares (docs/proofs/statistic_perturbation.md).
 
     - ``value``, ``slice_values``: noise on the right-hand sides g; the matrices H read no values and are free.
     - ``entry``: noise on g and on H, on every row, data or not (needs delta above 0).

@@ -8,6 +8,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from tensorveil import checks
+from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, budget_with, no_progress
 from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation
 from tensorveil.mechanisms.level import default_level_share, level_coordinates, level_stage, release_level
@@ -39,6 +40,12 @@ class WithOffsets(Mechanism):
 
     def __post_init__(self) -> None:
         checks.fraction("share", self.share)
+        if not isinstance(self.mechanism, Mechanism):
+            raise InputError(f"mechanism must be one, e.g. GradientPerturbation(), got {self.mechanism!r}; make one")
+
+    @property
+    def title(self) -> str:
+        return f"offsets, then {self.mechanism.title}"
 
     def design(self, request: Request) -> Design:
         modes = offset_modes(request, request.unit.mode_number if request.unit.kind == "slice" else None)

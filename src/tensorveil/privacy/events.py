@@ -1,7 +1,7 @@
 """What stages of a mechanism cost, in words that do not depend on any accounting library.
 
-An event says how much one or several equal stages can tell about one unit (PRIVACY.md, section 1). Events are plain
-and frozen: a plan holds them, `accounting` prices them, a guarantee prints them.
+An event says how much one or several equal stages can tell about one unit (docs/choose_a_mechanism.md). Events are
+plain and frozen: a plan holds them, `accounting` prices them, a guarantee prints them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SampledGaussianEvent:
         The number of steps.
     replace : bool
         False: a unit is added or removed (`entry`, `slice`). True: a unit's values are replaced (`value`,
-        `slice_values`), the pair (1-q) N(0) + q N(m) against (1-q) N(0) + q N(-m) of PRIVACY.md 3.2 (a).
+        `slice_values`), the pair (1-q) N(0) + q N(m) against (1-q) N(0) + q N(-m) of gradient-sampled.
     """
 
     noise_multiplier: float

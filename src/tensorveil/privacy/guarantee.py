@@ -94,7 +94,7 @@ class Guarantee:
         return cls(
             plan.epsilon,
             plan.delta,
-            f"{request.unit.kind}:{name}" if request.unit.whole_slices else request.unit.kind,
+            request.unit_text,
             "proven",
             "tensorveil's proofs (docs/proofs)",
             seeded=seeded,
@@ -143,7 +143,12 @@ class Guarantee:
     @classmethod
     def from_json(cls, text: str) -> Guarantee:
         """A guarantee from its JSON."""
-        found = json.loads(text)
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"a guarantee must be JSON, got something else ({error}); use Guarantee.to_json"
+            ) from error
         if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION:
             raise InputError(f"a guarantee's JSON must have schema_version {SCHEMA_VERSION}, got another; update")
         known = {one.name: found[one.name] for one in fields(cls)}

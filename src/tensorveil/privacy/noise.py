@@ -61,7 +61,7 @@ GAUSSIAN_EPSILON = 2.0**-49
 GAUSSIAN_DELTA = 2.0**-55
 ROUND_UP = 1 + 2.0**-50  # more than the three roundings of a scale and the 2^-61 above
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-20, 2.0**50  # in grid steps
-GRID_BITS = 28  # discrete and rounded Gaussian then differ by 0.021 * 2^-56 in total variation: PRIVACY.md, section 5
+GRID_BITS = 28  # discrete and rounded Gaussian then differ by 0.021 * 2^-56 in total variation: docs/proofs/noise.md
 ROW_GRID_BITS = 20  # coarse enough to leave 2^32 floats in a step, fine enough to cost no accuracy
 BLOCK = 2**16  # random words at a time: what fits the processor's cache
 

@@ -103,6 +103,11 @@ class Request:
         return cls(model, bounds, resolved, budget, chance, sizes, names, count)
 
     @property
+    def unit_text(self) -> str:
+        """The unit with the name of its mode, e.g. "slice:user"."""
+        return f"{self.unit.kind}:{self.unit_name}" if self.unit.whole_slices else self.unit.kind
+
+    @property
     def unit_name(self) -> str:
         """The name of the mode that a slice unit protects, or "observation"."""
         return self.mode_names[self.unit.mode_number] if self.unit.whole_slices else "observation"
@@ -130,7 +135,7 @@ class Settings(Mapping[str, Any]):
 
 def rounded_up(number: float, digits: int = 4) -> str:
     """A positive number with so many digits, never less than it is."""
-    exact = Decimal(number)
+    exact = Decimal(repr(float(number)))  # what a person would write; reads back as the same float
     rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING)
     return f"{float(rounded):g}" if digits <= 6 else str(rounded)
 
@@ -176,12 +181,13 @@ class Plan:
     def __str__(self) -> str:
         asked = self.request
         lines = [
-            f"{self.mechanism.name} perturbation, {asked.family}, shape {' x '.join(map(str, asked.shape))}",
-            f"unit {asked.unit}: {asked.unit.neighbours(asked.unit_name)}",
+            f"{self.mechanism.title}, {asked.family}, shape {' x '.join(map(str, asked.shape))}",
+            f"unit {asked.unit_text}: {asked.unit.neighbours(asked.unit_name)}",
             f"values clipped to [{asked.bounds.low:g}, {asked.bounds.high:g}]",
             f"price: epsilon {rounded_up(self.epsilon, 6)}"
             + (f", delta {rounded_up(self.delta)}" if self.delta else "")
-            + f" (asked for {asked.epsilon:g})",
+            + f" (asked for {asked.epsilon:g}"
+            + (f", {asked.delta:g})" if asked.delta else ")"),
         ]
         for stage in self.stages:
             lines.append(f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} [{stage.theorem}]")

@@ -108,7 +108,9 @@ class Unit:
             return self
         if isinstance(self.mode, str):
             if self.mode not in mode_names:
-                raise InputError(f"unit must name one of the modes {list(mode_names)}, got {self.mode!r}; correct it")
+                raise InputError(
+                    f"unit must name one of {list(mode_names)}, got {self.mode!r}; correct it or pass mode_names"
+                )
             return replace(self, mode=list(mode_names).index(self.mode))
         number = checks.mode(self.mode, len(mode_names))
         if str(self.mode) in mode_names and list(mode_names).index(str(self.mode)) != number:

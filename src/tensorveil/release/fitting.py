@@ -94,6 +94,8 @@ def complete(
     """
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    if not isinstance(mechanism, Mechanism):
+        raise InputError(f"mechanism must be one, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses")
     plan = mechanism.plan(
         model,
         bounds,

@@ -35,6 +35,11 @@ class Release:
     guarantee: Guarantee
     plan: Plan | None = None
 
+    def __repr__(self) -> str:
+        told = self.guarantee
+        shape = " x ".join(map(str, self.model.shape))
+        return f"Release({shape}, {told.status}, epsilon {told.epsilon:g}, delta {told.delta:g}, unit {told.unit!r})"
+
     def predict(self, coordinates: ArrayLike) -> NDArray[np.float64]:
         """Predicted values at integer coordinates, one row an entry."""
         return self.model.predict(coordinates)
