@@ -201,7 +201,7 @@ def test_a_budget_too_small_for_the_noise_source_is_refused_by_the_plan(delta, n
 
 @pytest.mark.parametrize(
     "number, text",
-    [(1e-5, "1e-05"), (5.0, "5"), (0.123449, "0.1235"), (4.998905949, "4.999"), (1.2344e-6, "1.235e-06")],,
+    [(1e-5, "1e-05"), (5.0, "5"), (0.123449, "0.1235"), (4.998905949, "4.999"), (1.2344e-6, "1.235e-06")],
 )
 def test_numbers_are_printed_as_written_or_rounded_up(number, text):
     assert rounded_up(number) == text
