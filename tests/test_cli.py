@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 import tensorveil as tv
-from tensorveil import cli, demo
+from tensorveil import demo
+from tensorveil.cli import app as cli
 
 
 def test_the_version_is_printed():

@@ -1,6 +1,6 @@
 """`python -m tensorveil` is the command line."""
 
-from tensorveil.cli import main
+from tensorveil.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -1,37 +1,11 @@
-"""The command line: parses, calls, prints."""
+"""`tensorveil demo`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tensorveil import __version__
-from tensorveil.errors import TensorveilError
 
-app = typer.Typer(
-    help="Complete partly observed tensors under differential privacy.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"tensorveil {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
-) -> None:
-    """Complete partly observed tensors under differential privacy."""
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo-output"),
 ) -> None:
@@ -67,12 +41,3 @@ def demo(
         "What is marked 'claimed' is a paper's claim, reproduced as printed and not true: not for publication."
     )
     console.print(f"picture: {picture}", soft_wrap=True)
-
-
-def main() -> None:
-    """Run the command line; an error of ours is one line, not a traceback."""
-    try:
-        app()
-    except TensorveilError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise SystemExit(2) from None
