@@ -18,6 +18,8 @@ from tensorveil.privacy.theorems import PROVEN_FUNCTIONS, THEOREMS
 FOLDER = Path(__file__).parent
 LOCK = FOLDER / "proofs.lock"
 MODULES = (
+    "tensorveil.privacy.divergences",
+    "tensorveil.privacy.filters",
     "tensorveil.mechanisms.level",
     "tensorveil.mechanisms.private_offsets",
     "tensorveil.mechanisms.input_perturbation",

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tensorveil.data import synthetic as synthetic
+    from tensorveil.data.files import read as read
     from tensorveil.data.movielens import download_movielens as download_movielens
     from tensorveil.data.movielens import load_movielens as load_movielens
     from tensorveil.data.observations import Observations as Observations
     from tensorveil.data.scaling import BiScaling as BiScaling
     from tensorveil.data.scaling import MinMaxScaling as MinMaxScaling
+    from tensorveil.errors import BudgetError as BudgetError
     from tensorveil.errors import DivergenceError as DivergenceError
     from tensorveil.errors import InputError as InputError
     from tensorveil.errors import TensorveilError as TensorveilError
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
     from tensorveil.models.tucker import Tucker as Tucker
     from tensorveil.models.tucker import TuckerModel as TuckerModel
     from tensorveil.privacy.bounds import Bounds as Bounds
+    from tensorveil.privacy.exact_noise import ExactNoise as ExactNoise
     from tensorveil.privacy.guarantee import Guarantee as Guarantee
     from tensorveil.privacy.plan import Plan as Plan
     from tensorveil.privacy.units import Unit as Unit
     from tensorveil.release.fitting import complete as complete
     from tensorveil.release.fitting import fit as fit
+    from tensorveil.release.ledger import Ledger as Ledger
     from tensorveil.release.release import Release as Release
     from tensorveil.solvers.als import ALS as ALS
     from tensorveil.solvers.sgd import SGD as SGD
@@ -58,11 +62,14 @@ _HOMES = {
     "complete": "tensorveil.release.fitting",
     "fit": "tensorveil.release.fitting",
     "BiScaling": "tensorveil.data.scaling",
+    "BudgetError": "tensorveil.errors",
     "CP": "tensorveil.models.cp",
     "CPModel": "tensorveil.models.cp",
     "DivergenceError": "tensorveil.errors",
+    "ExactNoise": "tensorveil.privacy.exact_noise",
     "Guarantee": "tensorveil.privacy.guarantee",
     "InputError": "tensorveil.errors",
+    "Ledger": "tensorveil.release.ledger",
     "MinMaxScaling": "tensorveil.data.scaling",
     "NormalStart": "tensorveil.solvers.start",
     "Observations": "tensorveil.data.observations",
@@ -76,6 +83,7 @@ _HOMES = {
     "download_movielens": "tensorveil.data.movielens",
     "load_movielens": "tensorveil.data.movielens",
     "published": "tensorveil.mechanisms.published",
+    "read": "tensorveil.data.files",
     "rmse": "tensorveil.metrics",
     "synthetic": "tensorveil.data.synthetic",
 }

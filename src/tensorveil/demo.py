@@ -1,210 +1,119 @@
-"""The demonstration behind `tensorveil demo`: the paper's benchmark tensor, completed by every approach."""
+"""The demonstration behind `tensorveil demo`: made-up taxi trips between named zones, with holes to fill."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+import csv
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.data import synthetic
 from tensorveil.data.observations import Observations
-from tensorveil.errors import DivergenceError
-from tensorveil.mechanisms import published
-from tensorveil.mechanisms.base import Mechanism
-from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation
-from tensorveil.mechanisms.input_perturbation import InputPerturbation
-from tensorveil.mechanisms.output_perturbation import OutputPerturbation
-from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation
+from tensorveil.mechanisms.published import GradientPerturbation
 from tensorveil.metrics import rmse
 from tensorveil.models.cp import CP
-from tensorveil.models.factor_model import FactorModel, ModelFamily
-from tensorveil.models.tucker import Tucker
-from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.guarantee import Guarantee
-from tensorveil.privacy.plan import Plan
-from tensorveil.release.fitting import fit
 from tensorveil.release.release import Release
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.sgd import SGD
 
-Predictor = Callable[[Any], NDArray[np.float64]]
+Floats = NDArray[np.float64]
 
-SHAPE = (20, 20, 20)
+ZONES = (
+    "Airport Old Town Harbour Station University Hospital Stadium Market Museum Park Castle Bridge "
+    "Northgate Southgate Eastend Westend Hillside Riverside Meadows Orchard Mill Foundry Docks Beach"
+).replace("Old Town", "Old-Town").split()
+HOURS = tuple(f"{hour:02d}:00" for hour in range(24))
+MODES = ("origin", "destination", "hour")
+VALUE = "minutes"
+LOW, HIGH = 0.0, 60.0
 RANK = 3
-EPSILONS = (1.0, 5.0)
-RUNS = 5
-SLICE = 0  # of the last mode, shown in the picture
-BOUNDS = Bounds(-0.25, 1.25)  # the truth lies in [0, 1], the noise has a standard deviation below one tenth
-DELTA = 1e-6
-PUBLISHED = (published.InputPerturbation(), published.OutputPerturbation(), published.GradientPerturbation())
-PROVEN: tuple[tuple[Mechanism, float], ...] = (
-    (InputPerturbation(), 0.0),
-    (OutputPerturbation(), 0.0),
-    (GradientPerturbation(), DELTA),
-    (StatisticPerturbation(), DELTA),
-)
+EPSILON = 5.0
+OBSERVED = 0.5
+SEED = 20
+NOISE = 3.0  # minutes: what one trip differs from the average one
+
+
+@final
+@dataclass(frozen=True)
+class DemoData:
+    """The made-up tensor: what is observed, and the truth at the holes."""
+
+    train: Observations
+    holes: NDArray[np.int64]
+    truth: Floats
 
 
 @final
 @dataclass(frozen=True)
 class DemoRow:
-    """One line of the table: an approach for one model, its errors over the runs (None where one diverged)."""
+    """One line of the table: who predicts, under what privacy, and its error at the holes."""
 
-    model: str
     approach: str
-    status: str
-    epsilon: float | None
-    errors: tuple[float | None, ...]
-    completed: NDArray[np.float64] | None = None
-
-    @property
-    def diverged(self) -> int:
-        """How many runs diverged."""
-        return sum(error is None for error in self.errors)
-
-    @property
-    def mean(self) -> float:
-        """Mean error of the runs that did not diverge; NaN where all did."""
-        finite = [error for error in self.errors if error is not None]
-        return statistics.fmean(finite) if finite else math.nan
-
-    @property
-    def text(self) -> str:
-        """The cell of the table."""
-        if self.diverged == len(self.errors):
-            return "diverged"
-        return f"{self.mean:.3f}" + (f" ({self.diverged}/{len(self.errors)} diverged)" if self.diverged else "")
+    privacy: str
+    error: float
 
 
-def run_demo(
-    advance: Callable[[], None] = lambda: None,
-) -> tuple[dict[str, synthetic.SyntheticTensor], list[DemoRow], Guarantee]:
-    """Complete the paper's 20 x 20 x 20 tensors with every approach; `advance` is called after each fit.
-
-    Returns the first tensor of each model, the rows of the table, and the guarantee of the last proven release.
-    """
-    shown: dict[str, synthetic.SyntheticTensor] = {}
-    rows: list[DemoRow] = []
-    releases: list[Release] = []
-    for family, generate in ((CP(RANK), synthetic.cp_tensor), (Tucker(RANK), synthetic.tucker_tensor)):
-        data = [
-            synthetic.observe(generate(SHAPE, RANK, seed=run), snr_kind="variances", seed=100 + run)
-            for run in range(RUNS)
-        ]
-        shown[family.name] = data[0]
-        sgd = SGD.preset(f"{family.name}-synthetic")
-        measure = partial(_row, family, data, advance)
-        rows.append(_floor(family, data))
-        rows.append(measure("SGD (the paper's)", "none", None, partial(_predictor, partial(sgd.solve, family=family))))
-        rows.append(measure("ALS", "none", None, partial(_least_squares, family)))
-        for mechanism, delta in PROVEN:
-            for epsilon in EPSILONS:
-                plan = mechanism.plan(family, BOUNDS, "value", epsilon, delta, shape=SHAPE)
-                fitted = partial(_private, plan, releases)
-                rows.append(measure(mechanism.name, "proven", epsilon, fitted))
-        for claimed in PUBLISHED:
-            for epsilon in EPSILONS:
-                fit_claimed = partial(claimed.run, family=family, epsilon=epsilon, sgd=sgd)
-                rows.append(measure(claimed.name, "claimed", epsilon, partial(_predictor, fit_claimed)))
-    return shown, rows, releases[-1].guarantee
+def make_data() -> DemoData:
+    """Mean trip times: a base time between zones, rush hours into and out of the centre, a quiet night."""
+    generator = np.random.default_rng(SEED)
+    hours = np.arange(24)
+    day = [
+        np.ones(24),
+        np.exp(-((hours - 8) ** 2) / 6) + 0.8 * np.exp(-((hours - 17.5) ** 2) / 8),
+        0.5 + 0.5 * np.cos((hours - 15) / 24 * 2 * np.pi),
+    ]
+    remote = generator.uniform(1, 5, size=(2, len(ZONES)))
+    busy = generator.gamma(2.0, 1.2, size=(2, len(ZONES)))
+    leisure = generator.uniform(0, 3, size=(2, len(ZONES)))
+    terms = zip((remote, busy, leisure), day, strict=True)
+    times = sum(np.einsum("i,j,k->ijk", origin, destination, when) for (origin, destination), when in terms)
+    truth = np.clip(4 + np.asarray(times), LOW, HIGH)
+    cells = np.argwhere(np.ones(truth.shape, dtype=bool))
+    seen = generator.random(len(cells)) < OBSERVED
+    values = truth[tuple(cells[seen].T)] + NOISE * generator.standard_normal(int(seen.sum()))
+    labels = (ZONES, ZONES, HOURS)
+    train = Observations(cells[seen], np.round(np.clip(values, LOW, HIGH), 1), truth.shape, mode_names=MODES, labels=labels)
+    return DemoData(train, cells[~seen], truth[tuple(cells[~seen].T)])
 
 
-def number_of_fits() -> int:
-    """How often `run_demo` calls `advance`."""
-    return 2 * RUNS * (2 + (len(PUBLISHED) + len(PROVEN)) * len(EPSILONS))
-
-
-def _private(plan: Plan, releases: list[Release], train: Observations, run: int) -> Predictor:
-    releases.append(fit(train, plan))
-    return releases[-1].predict
-
-
-def _least_squares(family: ModelFamily, train: Observations, run: int) -> Predictor:
-    return ALS().solve(train, family).predict
-
-
-def _predictor(solve: Callable[..., Any], train: Observations, run: int) -> Predictor:
-    model: FactorModel = solve(train, seed=run).model
-    return model.predict
-
-
-def _floor(family: ModelFamily, data: Iterable[synthetic.SyntheticTensor]) -> DemoRow:
-    errors = [rmse(truth := one.truth_at(one.test.coordinates), 0 * truth + one.train.values.mean()) for one in data]
-    return DemoRow(family.name, "the mean (floor)", "none", None, tuple(errors))
-
-
-def _row(
-    family: ModelFamily,
-    data: Sequence[synthetic.SyntheticTensor],
-    advance: Callable[[], None],
-    approach: str,
-    status: str,
-    epsilon: float | None,
-    fit_one: Callable[[Observations, int], Predictor],
-) -> DemoRow:
-    errors: list[float | None] = []
-    completed = None
-    cells = np.column_stack([*np.unravel_index(np.arange(SHAPE[0] * SHAPE[1]), SHAPE[:2]), np.full(400, SLICE)])
-    for run, one in enumerate(data):
-        where = one.test.coordinates
-        try:
-            predict = fit_one(one.train, run)
-        except DivergenceError:
-            errors.append(None)
-        else:
-            errors.append(rmse(one.truth_at(where), predict(where)))
-            if run == 0:
-                completed = predict(cells).reshape(SHAPE[:2])
-        advance()
-    return DemoRow(family.name, approach, status, epsilon, tuple(errors), completed)
-
-
-def draw_demo(shown: dict[str, synthetic.SyntheticTensor], rows: list[DemoRow], path: Path) -> None:
-    """A picture: one slice as it is, as it is observed and as each approach completes it."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    wanted: list[tuple[str, str, float | None]] = [("ALS", "none", None)]
-    wanted += [(mechanism.name, "proven", EPSILONS[-1]) for mechanism, _ in PROVEN]
-    wanted += [(mechanism.name, "claimed", EPSILONS[-1]) for mechanism in PUBLISHED]
-    figure, axes = plt.subplots(len(shown), 2 + len(wanted), figsize=(22, 5.2), layout="constrained")
-    for line, (name, data) in enumerate(shown.items()):
-        observed = data.train.to_dense()[..., SLICE]
-        panels: list[tuple[str, NDArray[np.float64] | None]] = [
-            ("truth", data.truth[..., SLICE]),
-            ("observed, with noise", observed),
-        ]
-        for approach, status, epsilon in wanted:
-            row = next(
-                row
-                for row in rows
-                if (row.model, row.approach, row.status, row.epsilon) == (name, approach, status, epsilon)
-            )
-            stated = "no privacy" if epsilon is None else f"{status}, epsilon {epsilon:g}"
-            panels.append((f"{approach}\n{stated}\nRMSE {row.mean:.3f}", row.completed))
-        for panel, (title, picture) in zip(axes[line], panels, strict=True):
-            panel.set_title(title, fontsize=9)
-            panel.set_xticks([])
-            panel.set_yticks([])
-            panel.set_facecolor("#dddddd")  # missing cells
-            if picture is None:
-                panel.text(0.5, 0.5, "diverged", ha="center", va="center", transform=panel.transAxes)
-            else:
-                panel.imshow(picture, vmin=0.2, vmax=0.8, cmap="viridis", interpolation="nearest")
-        axes[line, 0].set_ylabel({"cp": "CP", "tucker": "Tucker"}[name])
-        figure.colorbar(axes[line, 0].images[0], ax=axes[line], shrink=0.9)
-    figure.suptitle("One slice of a 20 x 20 x 20 tensor, half missing, and how each approach completes it")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".svg.part")
-    figure.savefig(aside, format="svg", metadata={"Date": None})
+def write_data(data: DemoData, path: Path) -> None:
+    """The observed trips as a CSV file, one line a cell."""
+    aside = path.with_suffix(".part")
+    with aside.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow([*MODES, VALUE])
+        for (origin, destination, hour), minutes in zip(data.train.coordinates, data.train.values, strict=True):
+            lines.writerow([ZONES[origin], ZONES[destination], HOURS[hour], minutes])
     aside.replace(path)
-    plt.close(figure)
+
+
+def compare(data: DemoData, release: Release) -> list[DemoRow]:
+    """The release's error at the holes beside the trivial floor, the same job without privacy, and the paper's."""
+    stated = release.guarantee
+    where = _known_to(release, data.holes)
+    mean = np.full(len(data.truth), data.train.values.mean())
+    plain = ALS().solve(data.train, CP(RANK)).predict(data.holes)
+    scaled = data.train.with_values((data.train.values - LOW) / (HIGH - LOW))
+    claimed = GradientPerturbation().run(scaled, CP(RANK), stated.epsilon, SGD.preset("cp-synthetic"), seed=SEED)
+    found = LOW + (HIGH - LOW) * claimed.model.predict(data.holes)
+    return [
+        DemoRow("the mean of all trips (floor)", "none", rmse(data.truth, mean)),
+        DemoRow("alternating least squares", "none", rmse(data.truth, np.clip(plain, LOW, HIGH))),
+        DemoRow("this release", f"{stated.status}, epsilon {stated.epsilon:g}", rmse(data.truth, release.predict(where))),
+        DemoRow(
+            "the paper's gradient perturbation",
+            f"claimed epsilon {stated.epsilon:g}, not true",
+            rmse(data.truth, np.clip(found, LOW, HIGH)),
+        ),
+    ]
+
+
+def _known_to(release: Release, holes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Coordinates in the order of the release's own labels, which were read from the file and sorted."""
+    columns = []
+    for mode, (ours, theirs) in enumerate(zip((ZONES, ZONES, HOURS), release.labels, strict=True)):
+        place = {str(label): index for index, label in enumerate(theirs)}
+        columns.append(np.array([place[label] for label in ours])[holes[:, mode]])
+    return np.column_stack(columns)

@@ -20,6 +20,10 @@ class UnprovenError(InputError):
     """No theorem covers the combination that was asked for; no flag turns this off."""
 
 
+class BudgetError(TensorveilError):
+    """The ledger refuses: the budget does not cover the release, or the ledger cannot be trusted; nothing was spent."""
+
+
 class DivergenceError(TensorveilError, ArithmeticError):
     """A solver left the finite numbers.
 

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.data import tables
 from tensorveil.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Floats = NDArray[np.float64]
 Labels = NDArray[Any]
 
 DUPLICATES = ("error", "keep", "mean")
+
+
+class RepeatedCellsError(InputError):
+    """Cells occur more than once; `rows` are the numbers of the rows that repeat an earlier one."""
+
+    def __init__(self, message: str, rows: NDArray[np.int64]) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+    def __reduce__(self) -> tuple[type[RepeatedCellsError], tuple[str, NDArray[np.int64]]]:
+        return type(self), (str(self), self.rows)
 
 
 @final
@@ -44,7 +53,18 @@ class Observations:
            [nan,  4., nan]])
     """
 
-    __slots__ = ("_coordinates", "_duplicates", "_inferred_modes", "_labels", "_mode_names", "_shape", "_values")
+    __slots__ = (
+        "_bins",
+        "_coordinates",
+        "_duplicates",
+        "_inferred_modes",
+        "_labels",
+        "_mode_names",
+        "_shape",
+        "_stated_modes",
+        "_value_name",
+        "_values",
+    )
 
     def __init__(
         self,
@@ -61,6 +81,9 @@ class Observations:
         self._labels = _check_labels(labels, self._shape)
         self._duplicates = checks.choice("duplicates", duplicates, DUPLICATES)
         self._inferred_modes: tuple[str, ...] = ()
+        self._stated_modes: tuple[str, ...] = ()
+        self._bins: tuple[str | None, ...] = (None,) * len(self._shape)
+        self._value_name = "value"
         where = checks.coordinates(coordinates, self._shape)
         numbers = _check_values(values)
         if len(where) != len(numbers):
@@ -102,12 +125,15 @@ class Observations:
         value: str,
         *,
         labels: Mapping[str, ArrayLike] | None = None,
+        public_labels: Sequence[str] = (),
         duplicates: str = "error",
     ) -> Observations:
         """From an Arrow table or a pandas or polars data frame with one label column a mode and a value column.
 
         Labels may be strings, whole numbers, dates or timestamps. A mode's labels are those given in `labels`, in that
-        order (the way to state a public shape), or else the distinct labels of its column, sorted.
+        order (the way to state a public shape), or else the distinct labels of its column, sorted. Where existence is
+        private such labels are refused later, unless `public_labels` names the mode: the caller's word that they are
+        public anyway.
 
         Examples
         --------
@@ -121,7 +147,7 @@ class Observations:
             raise InputError(
                 f"labels must map names of modes to lists, got {type(labels).__name__}; write {{name: [...]}}"
             )
-        columns = _arrow_table(table)
+        columns = tables.arrow_table(table)
         if isinstance(modes, str):
             raise InputError(f"modes must be a list of column names, got the single text {modes!r}; write [{modes!r}]")
         names = list(modes)
@@ -139,8 +165,9 @@ class Observations:
                 raise InputError(f"labels must be for modes, got labels of {name!r}; the modes are {names}")
         if columns.num_rows == 0:
             raise InputError("the table must have at least one row, got none; check the source")
-        numbers = _value_column(columns.column(value), value)
-        encoded = [_encode(columns.column(name), name, given.get(name)) for name in names]
+        stated = checked_public_labels(public_labels, names)
+        numbers = tables.value_column(columns.column(value), value)
+        encoded = [tables.encode(columns.column(name), name, given.get(name)) for name in names]
         found = cls(
             np.column_stack([indices for indices, _ in encoded]),
             numbers,
@@ -149,8 +176,7 @@ class Observations:
             labels=[mode_labels for _, mode_labels in encoded],
             duplicates=duplicates,
         )
-        found._inferred_modes = tuple(name for name in names if name not in given)
-        return found
+        return found.described(inferred_modes=[name for name in names if name not in given], public=stated, value=value)
 
     @property
     def coordinates(self) -> NDArray[np.uint32]:
@@ -191,6 +217,37 @@ class Observations:
     def inferred_modes(self) -> tuple[str, ...]:
         """Modes whose labels, and so whose size, were read off the data: not public where existence is private."""
         return self._inferred_modes
+
+    @property
+    def stated_modes(self) -> tuple[str, ...]:
+        """Modes whose labels were read off the data and are public by the caller's word."""
+        return self._stated_modes
+
+    @property
+    def bins(self) -> tuple[str | None, ...]:
+        """For each mode how its times were binned ("day", ...), or None."""
+        return self._bins
+
+    @property
+    def value_name(self) -> str:
+        """Name of the value column."""
+        return self._value_name
+
+    def described(
+        self,
+        *,
+        inferred_modes: Sequence[str],
+        public: Sequence[str] = (),
+        bins: Sequence[str | None] | None = None,
+        value: str = "value",
+    ) -> Observations:
+        """The same entries with what a reader knows of them: whose labels were inferred, binned times, value's name."""
+        other = self._replace(self._coordinates, self._values)
+        other._inferred_modes = tuple(name for name in inferred_modes if name not in public)
+        other._stated_modes = tuple(name for name in inferred_modes if name in public)
+        other._bins = self._bins if bins is None else tuple(bins)
+        other._value_name = value
+        return other
 
     def __len__(self) -> int:
         return len(self._values)
@@ -286,6 +343,7 @@ class Observations:
         other = object.__new__(Observations)
         other._shape, other._mode_names, other._labels = self._shape, self._mode_names, self._labels
         other._duplicates, other._inferred_modes = self._duplicates, self._inferred_modes
+        other._stated_modes, other._bins, other._value_name = self._stated_modes, self._bins, self._value_name
         other._coordinates, other._values = _frozen(coordinates, None), _frozen(values, None)
         return other
 
@@ -296,6 +354,16 @@ def _frozen(array: NDArray[Any], source: object) -> NDArray[Any]:
         array = array.copy()  # also of a read-only view: its owner may still write
     array.setflags(write=False)
     return array
+
+
+def checked_public_labels(names: Sequence[str], modes: Sequence[str]) -> tuple[str, ...]:
+    """Names of modes whose labels the caller states to be public."""
+    if isinstance(names, str) or not isinstance(names, (Sequence, set, frozenset)):
+        raise InputError(f"public_labels must be a list of modes, got {names!r}; write [{modes[0]!r}]")
+    for name in names:
+        if name not in modes:
+            raise InputError(f"public_labels must be among the modes {list(modes)}, got {name!r}; correct it")
+    return tuple(names)
 
 
 def _check_mode_names(names: Sequence[str] | None, order: int) -> tuple[str, ...]:
@@ -358,120 +426,28 @@ def _merge_duplicates(
 ) -> tuple[NDArray[np.uint32], Floats]:
     """Entries with every cell once: the mean of those that share a cell, or an error if any do."""
     if math.prod(shape) < 2**63:
-        cells = np.ravel_multi_index(tuple(coordinates.T), shape)
+        cells = coordinates[:, 0].astype(np.int64)
+        for mode, size in enumerate(shape[1:], start=1):
+            cells *= size
+            cells += coordinates[:, mode]
+        ordered = np.sort(cells)  # several times as fast as argsort, and most data repeat no cell
+        if not (ordered[1:] == ordered[:-1]).any():
+            return coordinates, values
         order = np.argsort(cells, kind="stable")
         fresh = np.diff(cells[order]) != 0
     else:  # a cell's number would not fit in 64 bits
         order = np.lexsort(coordinates.T[::-1])
         fresh = (np.diff(coordinates[order].astype(np.int64), axis=0) != 0).any(axis=1)
-    if fresh.all():
-        return coordinates, values
+        if fresh.all():
+            return coordinates, values
     if duplicates == "error":
-        row = int(order[1:][~fresh].min())
-        raise InputError(
-            f"every cell must occur once, got {int((~fresh).sum())} repeated, the first in row {row}; "
-            'pass duplicates="keep" to keep all, or duplicates="mean" to average them'
+        rows = np.sort(order[1:][~fresh])
+        raise RepeatedCellsError(
+            f"every cell must occur once, got {len(rows)} repeated, the first in row {rows[0]}; "
+            'pass duplicates="keep" to keep all, or duplicates="mean" to average them',
+            rows,
         )
     starts = np.concatenate([[0], np.flatnonzero(fresh) + 1])
     counts = np.diff(np.concatenate([starts, [len(values)]]))
     means = np.add.reduceat(values[order], starts) / counts
     return np.ascontiguousarray(coordinates[order[starts]]), means
-
-
-def _arrow_table(table: Any) -> pa.Table:
-    import pyarrow as pa
-
-    if isinstance(table, pa.Table):
-        return table
-    if isinstance(table, Mapping):
-        try:
-            return pa.table(dict(table))
-        except (pa.ArrowException, TypeError) as error:
-            raise InputError(f"table must have columns of one length, got others ({error}); correct them") from error
-    if hasattr(table, "__arrow_c_stream__"):  # pandas from 2.2, polars, and every other Arrow-speaking frame
-        try:
-            return pa.table(table)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InputError(
-                f"table must be one that Arrow can hold, got another ({error}); convert its columns"
-            ) from error
-    raise InputError(
-        "table must be an Arrow table, a pandas or polars data frame or a dict of columns, "
-        f"got {type(table).__name__}; "
-        "convert it with pyarrow.table"
-    )
-
-
-def _value_column(column: pa.ChunkedArray, name: str) -> Floats:
-    import pyarrow as pa
-
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise InputError(f"the value column {name!r} must hold numbers, got {kind}; convert it first")
-    if column.null_count:
-        raise InputError(
-            f"the value column {name!r} must have no empty cells, got {column.null_count}; leave those rows out"
-        )
-    try:
-        return np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            f"the value column {name!r} must hold numbers that a float can, got others ({error}); scale it first"
-        ) from error
-
-
-def _encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple[NDArray[np.int64], Labels]:
-    """Indices into the mode's labels, and the labels."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        column = pa.chunked_array(
-            [_plain_texts(chunk.dictionary).take(chunk.indices) for chunk in column.chunks],
-        )
-    column = _plain_texts(column)
-    kind = column.type
-    if column.null_count:
-        raise InputError(f"the column {name!r} must have no empty cells, got {column.null_count}; leave those rows out")
-    if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_null(kind):
-        raise InputError(
-            f"the column {name!r} must hold texts, whole numbers or dates, got {kind}; "
-            "convert or bin it before using it as a mode"
-        )
-    if given is None:
-        labels = pc.unique(column)
-        labels = labels.take(pc.sort_indices(labels))
-        return pc.index_in(column, value_set=labels).to_numpy().astype(np.int64), _label_array(labels)
-    try:
-        array = np.asarray(given)
-        # Arrow knows the unit of a time and refuses to cut a fraction off
-        labels = pa.array(array).cast(kind) if array.dtype.kind in "Mf" else pa.array(array.tolist(), type=kind)
-        if labels.null_count:
-            raise TypeError("empty label")
-    except (pa.ArrowException, TypeError) as error:
-        raise InputError(
-            f"the labels of {name!r} must be of the column's type {kind}, got others; convert one of them"
-        ) from error
-    indices = pc.index_in(column, value_set=labels)
-    if indices.null_count:
-        raise InputError(
-            f"every label of {name!r} must be among the {len(labels)} given, "
-            f"got {indices.null_count} rows with others; "
-            "add their labels or leave those rows out"
-        )
-    return indices.to_numpy().astype(np.int64), _label_array(labels)
-
-
-def _plain_texts(column: Any) -> Any:
-    """Texts as Arrow's compute functions take them: polars sends views."""
-    import pyarrow as pa
-
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.large_string())
-    if pa.types.is_binary_view(column.type):
-        return column.cast(pa.large_binary())
-    return column
-
-
-def _label_array(labels: pa.Array) -> Labels:
-    return np.asarray(labels.to_numpy(zero_copy_only=False))

@@ -12,7 +12,6 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.plan import Plan
 from tensorveil.solvers.ridge_rows import square_matrices
 
 Floats = NDArray[np.float64]
@@ -59,9 +58,8 @@ def personal_rows(data: BoundedObservations, values: Floats, offsets: Offsets, m
     return np.asarray(rows / np.maximum(1.0, lengths / math.sqrt(width)))
 
 
-def personal_row(data: BoundedObservations, released: Completion, plan: Plan) -> tuple[float, Floats]:
+def personal_row(data: BoundedObservations, released: Completion, mode: int) -> tuple[float, Floats]:
     """One owner's offset and row on the centred scale, from the release and the owner's own observations."""
-    mode = plan.request.unit.mode_number
     owner = int(data.coordinates[0, mode])
     own = personal_offsets(data, data.centred, released.offsets, mode)
     offsets = released.offsets.with_mode(mode, own)

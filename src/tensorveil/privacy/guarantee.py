@@ -18,6 +18,11 @@ SCHEMA_VERSION = 1
 SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting")
 
 
+def software_versions() -> tuple[tuple[str, str], ...]:
+    """Names and versions of what a run rests on."""
+    return (("python", platform.python_version()), *((name, version(name)) for name in SOFTWARE))
+
+
 @final
 @dataclass(frozen=True)
 class GuaranteeStage:
@@ -80,8 +85,8 @@ class Guarantee:
         checks.choice("status", self.status, STATUSES)
 
     @classmethod
-    def of_plan(cls, plan: Plan, *, seeded: bool, joint: bool) -> Guarantee:
-        """The guarantee of a run of this plan."""
+    def of_plan(cls, plan: Plan, *, seeded: bool, joint: bool, stated_modes: tuple[str, ...] = ()) -> Guarantee:
+        """The guarantee of a run of this plan; `stated_modes` have labels that are public by the caller's word alone."""
         request = plan.request
         name = request.unit_name
         released = "the whole model: offsets, factors, core, and everything computed from them"
@@ -112,8 +117,11 @@ class Guarantee:
             assumptions_checked=tuple(
                 text for text in plan.assumptions_checked if not (seeded and text.startswith("noise comes from"))
             ),
-            assumptions_trusted=plan.assumptions_trusted,
-            software=(("python", platform.python_version()), *((name, version(name)) for name in SOFTWARE)),
+            assumptions_trusted=(
+                *plan.assumptions_trusted,
+                *(f"the labels of mode {mode!r} are public: stated by the caller" for mode in stated_modes),
+            ),
+            software=software_versions(),
         )
 
     @property

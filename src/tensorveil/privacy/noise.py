@@ -37,7 +37,8 @@ import hashlib
 import math
 import os
 import secrets
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,12 +120,16 @@ class NoiseSource:
     ----------
     seeded : bool
         Whether the noise came from a seed, so that nothing made with it may be published.
+    generator : str
+        What the random bits come from, in words.
 
     Notes
     -----
     A source cannot be copied or pickled, and takes a new key in a forked process: noise used twice cancels. One
     call returns one array of noisy outputs; an auditor may subclass and record or replay them.
     """
+
+    generator: ClassVar[str] = f"ChaCha20 ({ROUNDS} rounds)"
 
     def __init__(self, seed: int | None = None) -> None:
         self._seed = checks.seed(seed)
@@ -156,7 +161,7 @@ class NoiseSource:
             raise InputError(
                 f"sensitivity / epsilon must be from 2^-20 to 2^50 grid steps, got {scale:.3g}; change the grid"
             )
-        return self._release(exact, laplace_law(scale), grid)
+        return self._release(exact, self._laplace_steps, scale, grid)
 
     def gaussian(self, statistic: Integers, *, grid: float, sensitivity: float, noise_std: float) -> Floats:
         """(statistic + k) * grid, k a Gaussian of standard deviation noise_std / grid, on whole numbers.
@@ -174,7 +179,7 @@ class NoiseSource:
             raise InputError(
                 f"noise_std must be from 2^{GRID_BITS} to 2^50 grid steps, got {scale:.3g}; use grid_for(noise_std)"
             )
-        return self._release(exact, gaussian_law(scale), grid)
+        return self._release(exact, self._gaussian_steps, scale, grid)
 
     def rows(
         self, statistic: Floats, *, sensitivity: Floats | float, epsilon: float, shaping: Floats | None = None
@@ -266,9 +271,17 @@ class NoiseSource:
         """32 fresh secret bytes, for keyed hashing."""
         return self._words(4).tobytes()
 
-    def _release(self, exact: Integers, law: Law, grid: float) -> Floats:
+    def _laplace_steps(self, scale: float, count: int) -> Integers:
+        """Discrete Laplace noise in grid steps, short enough to add 2^61; ExactNoise draws its own here."""
+        return self._draw(laplace_law(scale), count, signed=True)
+
+    def _gaussian_steps(self, scale: float, count: int) -> Integers:
+        """Discrete Gaussian noise in grid steps, short enough to add 2^61; ExactNoise draws its own here."""
+        return self._draw(gaussian_law(scale), count, signed=True)
+
+    def _release(self, exact: Integers, draw: Callable[[float, int], Integers], scale: float, grid: float) -> Floats:
         step = _grid(grid)
-        noise = self._draw(law, exact.size, signed=True)
+        noise = draw(scale, exact.size)
         released = noise.view(np.float64)  # each number takes its noise's place: half the memory
         add_on_grid(exact.ravel(), noise, step, LARGEST_SUM, released)
         return released.reshape(exact.shape)

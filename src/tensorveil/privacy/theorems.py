@@ -23,9 +23,9 @@ class Theorem:
     page : str
         The page in docs/proofs; the section has the theorem's name.
     mechanism : str
-        The mechanism it serves, or "offsets" for the first stage that several can start with.
+        The mechanism it serves, or "offsets" for the first stage that several can start with, or "ledger".
     units : tuple of str
-        The kinds of unit it covers.
+        The kinds of unit it covers; none for those about whole releases.
     statement : str
         In one sentence.
     source : str
@@ -151,6 +151,24 @@ THEOREMS = _table(
         ("entry", "slice"),
         "Noise on paired sums, of which one observation moves both together by at most one.",
         DWORK,
+    ),
+    Theorem(
+        "ledger-filter",
+        "ledger.md",
+        "ledger",
+        (),
+        "What a ledger admits keeps its budget, however later releases are chosen by the outputs of earlier ones.",
+        "Rogers, Roth, Ullman, Vadhan 2016 (arXiv:1605.08294); Feldman, Zrnic 2021 (arXiv:2008.11193); "
+        "Smith, Thakurta 2022 (arXiv:2210.17520)",
+    ),
+    Theorem(
+        "ledger-units",
+        "ledger.md",
+        "ledger",
+        (),
+        "A release under one unit, priced for the unit of a data set that it is charged to.",
+        "Dwork, Roth 2014, group privacy; Dong, Roth, Su 2019 (arXiv:1905.02383), group privacy; "
+        "Mironov 2017 (arXiv:1702.07476), weak triangle inequality",
     ),
 )
 

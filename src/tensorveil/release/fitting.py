@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from tensorveil import checks
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
+from tensorveil.mechanisms.automatic import choose
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.mechanisms.published import PublishedPlan
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, clip
+from tensorveil.privacy.exact_noise import ExactNoise
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise import NoiseSource
 from tensorveil.privacy.plan import Plan, default_names
 from tensorveil.privacy.units import Unit
-from tensorveil.release.release import Release
+from tensorveil.release.ledger import Ledger, paying, refuse_published
+from tensorveil.release.release import CHACHA, EXACT, Release
 
 
 def fit(
@@ -23,6 +29,8 @@ def fit(
     seed: int | None = None,
     progress: Progress = no_progress,
     noise: NoiseSource | None = None,
+    ledger: Ledger | None = None,
+    dataset: str | None = None,
 ) -> Release:
     """Complete a tensor by a plan; two calls are two releases, and their budgets add up.
 
@@ -32,7 +40,9 @@ def fit(
     plan : from a mechanism's `plan`; from a published algorithm's, the release says *claimed*
     seed : for experiments; the release is then not publishable
     progress : called with what is being done, how far, of how many
-    noise : another source of noise, for audits; the release is then not publishable unless it is a plain NoiseSource
+    noise : another source of noise: ExactNoise, or one for audits; of any class but NoiseSource and ExactNoise, the
+        release is not publishable
+    ledger, dataset : the budget to pay from; reserved before anything is drawn, and spent if the run then fails
 
     Examples
     --------
@@ -43,8 +53,9 @@ def fit(
     'proven'
     """
     if isinstance(plan, PublishedPlan):
+        refuse_published(ledger, dataset)
         run = plan.mechanism.run(observations, plan.family, plan.epsilon, plan.sgd, seed=seed)
-        return Release(run.model, run.guarantee)
+        return Release(run.model, run.guarantee, **_names(observations))
     if not isinstance(plan, Plan):
         raise InputError(f"plan must be made by a mechanism's plan(), got {type(plan).__name__}; make one first")
     if not isinstance(observations, Observations):
@@ -66,12 +77,37 @@ def fit(
         )
     if plan.epsilon < price(plan.events, plan.request, plan.gaussian_coordinates):
         raise InputError("a plan must state what its stages cost, got less; make it by a mechanism's plan()")
+    if observations.mode_names != names:  # a plan without names takes those of the observations
+        plan = replace(plan, request=replace(plan.request, mode_names=observations.mode_names))
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
     data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
-    completion = plan.mechanism.run(data, plan, source, progress)
-    trusted = type(source) is NoiseSource and not source.seeded
-    guarantee = Guarantee.of_plan(plan, seeded=not trusted, joint=completion.withheld_mode is not None)
-    return Release(completion, guarantee, plan)
+    trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay
+    with paying(ledger, dataset, plan, observations, trusted) as reservation:
+        completion = plan.mechanism.run(data, plan, source, progress)
+        guarantee = Guarantee.of_plan(
+            plan,
+            seeded=not trusted,
+            joint=completion.withheld_mode is not None,
+            stated_modes=observations.stated_modes,
+        )
+        return Release(
+            completion,
+            guarantee,
+            plan,
+            **_names(observations),
+            ledger=None if reservation is None else reservation.record,
+            generator=EXACT if isinstance(source, ExactNoise) else CHACHA,
+        )
+
+
+def _names(observations: Observations) -> dict[str, Any]:
+    """What a release says of modes and values: all of it public."""
+    return {
+        "mode_names": observations.mode_names,
+        "labels": observations.labels,
+        "bins": observations.bins,
+        "value_name": observations.value_name,
+    }
 
 
 def complete(
@@ -82,18 +118,23 @@ def complete(
     epsilon: float,
     delta: float = 0.0,
     *,
-    mechanism: Mechanism,
+    mechanism: Mechanism | str = "auto",
     expected_count: int | None = None,
     at_most: int | None = None,
     seed: int | None = None,
     progress: Progress = no_progress,
+    ledger: Ledger | None = None,
+    dataset: str | None = None,
 ) -> Release:
     """Plan and fit in one call; the shape and the names of the modes are those that the observations declare.
 
-    Under `entry` and `slice` the declared shape must be public: give it, do not read it off the data.
+    `mechanism` is one, or a name: "auto" takes what was measured to be best for the unit. Under `entry` and `slice` the
+    declared shape must be public: give it, do not read it off the data.
     """
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    if isinstance(mechanism, str):
+        mechanism = choose(mechanism, Unit.of(unit, at_most), delta).mechanism
     if not isinstance(mechanism, Mechanism):
         raise InputError(f"mechanism must be one, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses")
     plan = mechanism.plan(
@@ -107,4 +148,4 @@ def complete(
         expected_count=expected_count,
         at_most=at_most,
     )
-    return fit(observations, plan, seed=seed, progress=progress)
+    return fit(observations, plan, seed=seed, progress=progress, ledger=ledger, dataset=dataset)

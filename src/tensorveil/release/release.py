@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,10 +14,19 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.personal import personal_row
 from tensorveil.models.completion import Completion
-from tensorveil.models.factor_model import FactorModel
+from tensorveil.models.factor_model import FactorModel, import_tensorly
 from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.guarantee import Guarantee
-from tensorveil.privacy.plan import Plan
+from tensorveil.privacy.plan import Plan, default_names
+from tensorveil.privacy.units import Unit
+
+if TYPE_CHECKING:
+    from tensorveil.release.certificate import Certificate
+
+Labels = NDArray[Any]
+
+CHACHA = "ChaCha20 (20 rounds)"
+EXACT = "OpenDP's exact samplers on OpenSSL's generator, and ChaCha20 (20 rounds)"
 
 
 @final
@@ -29,20 +40,172 @@ class Release:
         For a published (claimed) algorithm, a FactorModel.
     guarantee : Guarantee
     plan : Plan or None
+        None for a published algorithm, and for a release that was loaded from a folder.
+    mode_names : tuple of str
+    labels : tuple of arrays or None
+        Labels of each mode's indices; None where the indices speak for themselves.
+    bins : tuple of str or None
+        For modes that hold binned times: "hour", "day", "week" or "month".
+    value_name : str
+    ledger : mapping or None
+        Which budget paid: dataset, reservation, entry_hash.
+    generator : str
+        What drew the noise.
+    certificate : Certificate or None
+        Of a loaded release, the certificate that it came with; `Certificate.of` makes that of a new one.
     """
 
     model: Completion | FactorModel
     guarantee: Guarantee
     plan: Plan | None = None
+    mode_names: tuple[str, ...] = ()
+    labels: tuple[Labels | None, ...] = ()
+    bins: tuple[str | None, ...] = ()
+    value_name: str = "value"
+    ledger: Mapping[str, str] | None = None
+    generator: str = CHACHA
+    certificate: Certificate | None = None
+
+    def __post_init__(self) -> None:
+        order = len(self.model.shape)
+        nothing: tuple[None, ...] = (None,) * order
+        object.__setattr__(self, "mode_names", tuple(self.mode_names) or default_names(order))
+        object.__setattr__(self, "labels", tuple(self.labels) or nothing)
+        object.__setattr__(self, "bins", tuple(self.bins) or nothing)
+        for name in ("mode_names", "labels", "bins"):
+            if len(getattr(self, name)) != order:
+                raise InputError(f"{name} must be {order}, one a mode, got {len(getattr(self, name))}; give one a mode")
+        for mode, (labels, size) in enumerate(zip(self.labels, self.model.shape, strict=True)):
+            if labels is not None and len(labels) != size:
+                raise InputError(f"labels of mode {mode} must be {size}, one an index, got {len(labels)}")
 
     def __repr__(self) -> str:
         told = self.guarantee
         shape = " x ".join(map(str, self.model.shape))
         return f"Release({shape}, {told.status}, epsilon {told.epsilon:g}, delta {told.delta:g}, unit {told.unit!r})"
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the modes."""
+        return self.model.shape
+
+    @property
+    def factors(self) -> FactorModel:
+        """The factor part of the model."""
+        return self.model.factors if isinstance(self.model, Completion) else self.model
+
+    @property
+    def withheld_mode(self) -> int | None:
+        """Under joint privacy, the mode whose rows stay with their owners."""
+        return self.model.withheld_mode if isinstance(self.model, Completion) else None
+
+    def mode_number(self, mode: int | str) -> int:
+        """The number of a mode, by name or number."""
+        from tensorveil import checks
+
+        if isinstance(mode, str):
+            if mode not in self.mode_names:
+                raise InputError(f"mode must be one of {list(self.mode_names)}, got {mode!r}; correct it")
+            return self.mode_names.index(mode)
+        return checks.mode(mode, len(self.shape))
+
     def predict(self, coordinates: ArrayLike) -> NDArray[np.float64]:
         """Predicted values at integer coordinates, one row an entry."""
         return self.model.predict(coordinates)
+
+    def predict_table(self, table: Any, *, unknown: str = "error") -> Any:
+        """The table with a column `prediction`, by one column of labels a mode; the same kind of frame comes back.
+
+        Parameters
+        ----------
+        table : a pandas or polars data frame, an Arrow table or a dict of columns
+        unknown : what to do with labels that the release does not know: "error", or "offsets" to predict such rows by
+            the mean and the offsets of their known labels (`predict_rows` of release/predictions.py counts them)
+
+        Examples
+        --------
+        >>> import numpy as np, pyarrow as pa, tensorveil as tv
+        >>> names, labels = ("user", "film"), (["ann", "bob"], [7, 9, 11])
+        >>> data = tv.Observations(np.argwhere(np.ones((2, 3))), np.linspace(1, 5, 6), (2, 3), mode_names=names,
+        ...     labels=labels)
+        >>> plan = tv.StatisticPerturbation().plan(tv.CP(1), tv.Bounds(1, 5), "value", 9.0, shape=(2, 3),
+        ...     mode_names=names)
+        >>> wanted = pa.table({"user": ["bob", "ann"], "film": [7, 11]})
+        >>> tv.fit(data, plan).predict_table(wanted).column_names
+        ['user', 'film', 'prediction']
+        """
+        from tensorveil.release.predictions import predicted_table
+
+        return predicted_table(self, table, unknown)
+
+    def top(self, known: Mapping[str, Any], k: int = 10, *, frame: str = "arrow") -> Any:
+        """The k cells with the highest predictions among those with these labels.
+
+        Parameters
+        ----------
+        known : mode name -> label; the modes that are not named vary freely
+        k : how many
+        frame : "arrow", "pandas" or "polars"
+        """
+        from tensorveil.release.predictions import to_frame, top_table
+
+        return to_frame(top_table(self, {name: [label] for name, label in known.items()}, k), frame)
+
+    def to_frame(self, kind: str = "pandas", coordinates: ArrayLike | None = None) -> Any:
+        """Labels and predictions, one row a cell: of all cells (at most 10^7), or of these coordinates."""
+        from tensorveil.release.predictions import completed_table
+
+        return completed_table(self, coordinates, kind)
+
+    def to_tensorly(self) -> Any:
+        """A TensorLy CPTensor or TuckerTensor of the completion on the scale of the values, before clipping.
+
+        The mean and the offsets are folded in: as a component for the mean and one for each mode with offsets (CP), or
+        as two columns a mode, its offsets and ones (Tucker). Predictions are its cells, clipped to the bounds.
+        """
+        model = self.model
+        if not isinstance(model, Completion):
+            return model.to_tensorly()
+        if model.withheld_mode is not None:
+            raise InputError("to_tensorly must have all rows, got a joint release; personalize it first")
+        half = (model.high - model.low) / 2
+        constant = model.low + half * (1 + model.offsets.mean)
+        folded = _with_offset_columns(model)
+        import_tensorly()
+        if model.factors.core is None:
+            from tensorly.cp_tensor import CPTensor
+
+            parts = sum(part is not None for part in model.offsets.modes)
+            weights = np.concatenate([[constant], np.full(parts + model.factors.ranks[0], half)])
+            return CPTensor((weights, folded))
+        from tensorly.tucker_tensor import TuckerTensor
+
+        order = len(self.shape)
+        core = np.zeros([rank + 2 for rank in model.factors.ranks])
+        core[(slice(2, None),) * order] = half * model.factors.core
+        core[(0,) * order] = constant
+        for mode in range(order):
+            core[tuple(int(place == mode) for place in range(order))] = half
+        return TuckerTensor((core, folded))
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the release into a new folder, whole or not at all; the folder is returned.
+
+        It holds model.safetensors, labels.json, certificate.json and report.html.
+        """
+        from tensorveil.release.saving import save_release
+
+        return save_release(self, directory)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Release:
+        """A release from its folder; predictions are the same to the last bit.
+
+        Hashes and the schema are checked, the guarantee is not recomputed: that is `tensorveil verify`.
+        """
+        from tensorveil.release.saving import load_release
+
+        return load_release(directory)
 
     def personalize(self, own_observations: Observations) -> Completion:
         """Under joint privacy: the model of one owner, computed from the release and the owner's own observations.
@@ -50,7 +213,7 @@ class Release:
         The result is for that owner alone; it is not part of the public release.
         """
         model = self.model
-        if not isinstance(model, Completion) or model.withheld_mode is None or self.plan is None:
+        if not isinstance(model, Completion) or model.withheld_mode is None:
             raise InputError(
                 "personalize must be called on a joint release (unit slice, statistic perturbation), got another; "
                 "this one predicts for everybody"
@@ -66,9 +229,8 @@ class Release:
                 f"own observations must be of one index of mode {mode}, got {len(owners)}; take only yours"
             )
         owner = int(owners[0])
-        unit = replace(self.plan.request.unit, at_most=None)
-        data = clip(own_observations, Bounds(model.low, model.high), unit, bytes(32))
-        offset, row = personal_row(data, model, self.plan)
+        data = clip(own_observations, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
+        offset, row = personal_row(data, model, mode)
         offsets = np.zeros(model.shape[mode])
         offsets[owner] = offset
         blocks = [np.array(factor) for factor in model.factors.factors]
@@ -81,3 +243,18 @@ class Release:
             factors=model.factors.family.model(blocks),
             owned_index=owner,
         )
+
+
+def _with_offset_columns(model: Completion) -> list[NDArray[np.float64]]:
+    """Factor matrices with further columns first: for CP ones and offsets by component, for Tucker ones and offsets."""
+    parts = model.offsets.modes
+    matrices = []
+    for mode, factor in enumerate(model.factors.factors):
+        ones, own = np.ones(len(factor)), parts[mode]
+        if model.factors.core is not None:
+            columns = [ones, np.zeros(len(factor)) if own is None else own]
+        else:
+            named = [place for place, part in enumerate(parts) if part is not None]
+            columns = [ones, *(own if place == mode and own is not None else ones for place in named)]
+        matrices.append(np.column_stack([*columns, factor]))
+    return matrices

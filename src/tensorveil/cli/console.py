@@ -1,0 +1,38 @@
+"""What the commands share on the terminal: progress on standard error, results on standard output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+
+@contextmanager
+def progress_bar(shown: bool = True) -> Iterator[Callable[[str, int, int], None]]:
+    """A function (what is being done, how far, of how many) that draws a bar on standard error while inside."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(
+        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, disable=not shown
+    ) as bar:
+        line = bar.add_task("", total=None)
+
+        def advance(what: str, done: int, total: int) -> None:
+            bar.update(line, description=what, completed=done, total=total)
+
+        yield advance
+
+
+def say(text: str, *, aside: bool = False) -> None:
+    """A line for a person; `aside` sends it to standard error, so that standard output holds JSON alone."""
+    typer.echo(text, err=aside)
+
+
+def print_json(found: Any) -> None:
+    """Print what a program reads."""
+    typer.echo(json.dumps(found, indent=1, allow_nan=False))

@@ -1,0 +1,123 @@
+"""`tensorveil ledger`: make, show, raise and export budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tensorveil.cli.console import print_json, say
+
+BROKEN = 1  # exit status of an export whose chain is broken
+
+ledger_app = typer.Typer(
+    help="Budgets of data sets, in a file that many processes share.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file, e.g. L.sqlite.")]
+DatasetName = Annotated[str, typer.Option(help="The data set's name.")]
+
+
+@ledger_app.command()
+def create(
+    path: LedgerFile,
+    dataset: DatasetName,
+    unit: Annotated[str, typer.Option(help="Whose privacy: value, entry, slice:MODE or slice_values:MODE.")],
+    epsilon: Annotated[float, typer.Option(help="The budget's epsilon, for all releases together.")],
+    delta: Annotated[float, typer.Option(help="The budget's delta; 0 admits pure releases only.")] = 0.0,
+    at_most: Annotated[
+        int | None, typer.Option(help="With a slice unit: how many observations a slice has in the data, at most.")
+    ] = None,
+) -> None:
+    """Add a data set with a budget; makes the file where there is none.
+
+    Example: tensorveil ledger create L.sqlite --dataset clinic --unit slice:patient --epsilon 2 --delta 1e-6
+    """
+    from tensorveil.release.ledger import Ledger
+
+    Ledger.create(path, dataset, unit, epsilon, delta, at_most=at_most)
+    say(f"data set {dataset!r}: unit {unit}, budget epsilon {epsilon:g}, delta {delta:g}, in {path}")
+
+
+@ledger_app.command()
+def show(
+    path: LedgerFile,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show every data set: its unit, budget, what is spent and what is left.
+
+    Example: tensorveil ledger show L.sqlite
+    """
+    from tensorveil.release.ledger import Ledger
+
+    found = Ledger(path).export()  # opening refuses a ledger that was tampered with
+    if as_json:
+        print_json({name: found[name] for name in ("format", "verified", "head", "datasets")})
+        return
+    for name, told in found["datasets"].items():
+        say(_described(name, told))
+    say(f"{len(found['entries'])} entries, chain verified, last hash {found['head']}")
+
+
+@ledger_app.command("raise")
+def raise_budget(
+    path: LedgerFile,
+    dataset: DatasetName,
+    epsilon: Annotated[float, typer.Option(help="The new epsilon: the new total, not what is added.")],
+    why: Annotated[str, typer.Option(help="The reason, kept in the ledger for ever.")],
+    delta: Annotated[float | None, typer.Option(help="The new delta, a total too; left as it is if not given.")] = None,
+) -> None:
+    """Set a larger budget for a data set: the new total, not the addition.
+
+    Example: tensorveil ledger raise L.sqlite --dataset clinic --epsilon 3 --why "second study, approved by the board"
+    """
+    from tensorveil.release.ledger import Ledger
+
+    account = Ledger(path)
+    _, before, chance = account.budget(dataset)
+    account.raise_budget(dataset, epsilon, delta, why=why)
+    after = chance if delta is None else delta
+    say(
+        f"data set {dataset!r}: the budget was epsilon {before:g}, delta {chance:g}; "
+        f"it is now epsilon {epsilon:g}, delta {after:g} in all"
+    )
+
+
+@ledger_app.command()
+def export(path: LedgerFile) -> None:
+    """Print everything as JSON, with hashes and whether they are right; exit status 1 if they are not.
+
+    Example: tensorveil ledger export L.sqlite > ledger.json
+    """
+    from tensorveil.release.ledger import export_ledger
+
+    found = export_ledger(path)
+    print_json(found)
+    if not found["verified"]:
+        say(f"error: the ledger's chain is broken at {found['fault']}", aside=True)
+        raise typer.Exit(BROKEN)
+
+
+def _described(name: str, told: dict[str, Any]) -> str:
+    spent, left = told["spent"], told["remaining"]
+    bound = "" if told["at_most"] is None else f" of at most {told['at_most']} observations"
+    lines = [
+        f"{name}",
+        f"  unit       {told['unit']}{bound}",
+        f"  budget     epsilon {told['epsilon']:g}, delta {told['delta']:g}",
+        f"  used       {100 * spent['share']:.1f} % ({_counted(spent)})",
+    ]
+    if spent["mode"] is not None:
+        kept = "by the classes of docs/ledger.md" if spent["mode"] == "classes" else "by adding up stated prices"
+        lines.append(f"  kept       {kept}; stated prices add up to {spent['epsilon']:.6g}, {spent['delta']:.3g}")
+    offers = [f"pure epsilon {left['pure_epsilon']:.4g}"]
+    if told["delta"] > 0:
+        offers.append(f"Gaussian epsilon {left['epsilon']:.4g} at delta {left['delta']:g}")
+    return "\n".join([*lines, f"  left       one more release of {' or '.join(offers)}", ""])
+
+
+def _counted(spent: dict[str, Any]) -> str:
+    unfinished = f"{spent['unfinished']} unfinished, which count as spent"
+    return f"{spent['committed']} committed, {unfinished}, {spent['void']} void"

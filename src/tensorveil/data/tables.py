@@ -1,0 +1,219 @@
+"""Arrow tables: columns of labels become indices, columns of numbers become values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensorveil.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Floats = NDArray[np.float64]
+Labels = NDArray[Any]
+
+
+def arrow_table(table: Any) -> pa.Table:
+    """An Arrow table of whatever speaks Arrow."""
+    import pyarrow as pa
+
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, Mapping):
+        try:
+            return pa.table(dict(table))
+        except (pa.ArrowException, TypeError) as error:
+            raise InputError(f"table must have columns of one length, got others ({error}); correct them") from error
+    if hasattr(table, "__arrow_c_stream__"):  # pandas from 2.2, polars, and every other Arrow-speaking frame
+        try:
+            return pa.table(table)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InputError(
+                f"table must be one that Arrow can hold, got another ({error}); convert its columns"
+            ) from error
+    raise InputError(
+        "table must be an Arrow table, a pandas or polars data frame or a dict of columns, "
+        f"got {type(table).__name__}; "
+        "convert it with pyarrow.table"
+    )
+
+
+def value_column(column: pa.ChunkedArray, name: str) -> Floats:
+    """A column of numbers, none of them missing."""
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise InputError(f"the value column {name!r} must hold numbers, got {kind}; convert it first")
+    if column.null_count:
+        raise InputError(
+            f"the value column {name!r} must have no empty cells, got {column.null_count}; leave those rows out"
+        )
+    try:
+        return np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"the value column {name!r} must hold numbers that a float can, got others ({error}); scale it first"
+        ) from error
+
+
+def encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple[NDArray[np.int64], Labels]:
+    """Indices into the mode's labels, and the labels."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = plain_column(column)
+    kind = column.type
+    if column.null_count:
+        raise InputError(f"the column {name!r} must have no empty cells, got {column.null_count}; leave those rows out")
+    check_label_kind(kind, name)
+    if given is None:
+        codes, labels = distinct(column)
+        return sorted_labels(codes, labels)
+    try:
+        array = np.asarray(given)
+        # Arrow knows the unit of a time and refuses to cut a fraction off
+        labels = pa.array(array).cast(kind) if array.dtype.kind in "Mf" else pa.array(array.tolist(), type=kind)
+        if labels.null_count:
+            raise TypeError("empty label")
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            f"the labels of {name!r} must be of the column's type {kind}, got others; convert one of them"
+        ) from error
+    indices = pc.index_in(column, value_set=labels)
+    if indices.null_count:
+        raise InputError(
+            f"every label of {name!r} must be among the {len(labels)} given, "
+            f"got {indices.null_count} rows with others; "
+            "add their labels or leave those rows out"
+        )
+    return indices.to_numpy().astype(np.int64), label_array(labels)
+
+
+def check_label_kind(kind: Any, name: str) -> None:
+    """Labels are texts, whole numbers, dates or timestamps."""
+    import pyarrow as pa
+
+    known = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_integer,
+        pa.types.is_date,
+        pa.types.is_timestamp,
+    )
+    if not any(test(kind) for test in known):
+        raise InputError(
+            f"the column {name!r} must hold texts, whole numbers or dates, got {kind}; "
+            "convert or bin it before using it as a mode"
+        )
+
+
+def sorted_labels(codes: NDArray[np.int64], labels: pa.Array) -> tuple[NDArray[np.int64], Labels]:
+    """Labels in their order, and codes that count in it; a code of -1 stays."""
+    import pyarrow.compute as pc
+
+    order = pc.sort_indices(labels)
+    ranks = np.full(len(labels) + 1, -1)
+    ranks[order.to_numpy()] = np.arange(len(labels))
+    return ranks[codes], label_array(labels.take(order))
+
+
+def plain_column(column: Any) -> Any:
+    """A column as Arrow's compute functions take it: dictionaries resolved, and views, which polars sends, copied."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
+    if pa.types.is_dictionary(column.type):
+        inner = _plain_texts(pa.array([], column.type.value_type)).type
+        column = pa.chunked_array(
+            [_plain_texts(chunk.dictionary).take(chunk.indices) for chunk in column.chunks], type=inner
+        )
+    return _plain_texts(column)
+
+
+def distinct(column: Any) -> tuple[NDArray[np.int64], pa.Array]:
+    """The distinct cells of a column in order of appearance, and each row's number among them, -1 where empty."""
+    import pyarrow as pa
+
+    column = plain_column(column)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), -1), pa.array([], pa.string())
+    encoded = column.dictionary_encode()  # with one dictionary for all chunks
+    if encoded.num_chunks == 0:
+        return np.empty(0, np.int64), pa.array([], column.type)
+    parts = [chunk.indices.fill_null(-1) if chunk.null_count else chunk.indices for chunk in encoded.chunks]
+    return np.concatenate([part.to_numpy() for part in parts], dtype=np.int64), encoded.chunk(0).dictionary
+
+
+def as_floats(column: Any) -> Floats:
+    """Numbers of a numeric column, rounded to the nearest float; NaN where empty."""
+    import pyarrow as pa
+
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())  # a decimal of any precision has a nearest float
+    numbers = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.asarray(numbers, dtype=np.float64)
+
+
+def text_numbers(texts: pa.Array) -> Floats:
+    """Texts that are decimal numbers, as numbers; NaN for others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.utf8_trim_whitespace(texts)
+    known = pc.match_substring_regex(plain, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+    without_plus = pc.utf8_ltrim(pc.if_else(known, plain, "nan"), "+")
+    return np.asarray(without_plus.cast(pa.float64()).to_numpy(zero_copy_only=False))
+
+
+def numbers_of(column: Any, name: str) -> Floats:
+    """A column of numbers or of texts of numbers; NaN where a row holds none."""
+    import pyarrow as pa
+
+    column = plain_column(column)
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return as_floats(column)
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        raise InputError(f"the column {name!r} must hold numbers, got {kind}; convert it first")
+    codes, texts = distinct(column)
+    return np.append(text_numbers(texts), np.nan)[codes]
+
+
+def typed_labels(texts: pa.Array) -> pa.Array:
+    """Whole numbers where every text is one in its plainest form (7, not 007 or +7), the texts otherwise."""
+    import pyarrow as pa
+
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return texts
+    return numbers if numbers.cast(texts.type).equals(texts) else texts
+
+
+def _plain_texts(column: Any) -> Any:
+    """Texts as Arrow's compute functions take them: polars sends views."""
+    import pyarrow as pa
+
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    if pa.types.is_binary_view(column.type):
+        return column.cast(pa.large_binary())
+    return column
+
+
+def label_array(labels: pa.Array) -> Labels:
+    """Labels as a NumPy array."""
+    return np.asarray(labels.to_numpy(zero_copy_only=False))
+
+
+def odd_numbers(texts: pa.Array) -> Any:
+    """Which texts are numbers that a program would write differently, e.g. 007: likely names, not amounts."""
+    import pyarrow.compute as pc
+
+    return pc.match_substring_regex(texts, r"^\s*(\+|[+-]?0\d)")

@@ -1,0 +1,185 @@
+"""How far predictions are from known values (for inside use), and from those of another release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.data import tables
+from tensorveil.data.observations import Observations
+from tensorveil.errors import InputError
+from tensorveil.metrics import rmse
+from tensorveil.models.completion import Completion
+from tensorveil.release.predictions import (
+    Predicted,
+    coordinates_in,
+    everybody,
+    offset_predictions,
+    predict_rows,
+    unknown_labels,
+)
+from tensorveil.release.release import Release
+
+Floats = NDArray[np.float64]
+
+SAMPLE = 10_000  # cells on which two releases are compared
+SEED = 0  # of that sample, so that a comparison can be repeated
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """Errors of predictions on known values: for inside use, they leak if published.
+
+    Attributes
+    ----------
+    rows : int
+    unknown_rows : int
+        Rows with a label that the release does not know, predicted by the offsets of their known labels.
+    unknown : mapping
+        Mode name -> rows whose label of that mode is unknown.
+    rmse, mae : float
+        Of the predictions.
+    known_rmse : float or None
+        RMSE of the rows whose labels are all known; None where there is none.
+    release_mean_rmse, release_mean_mae : float or None
+        The floor: of predicting the release's own mean everywhere. None for a published model, which has none.
+    test_mean_rmse : float
+        Of the best constant, the mean of the test values themselves.
+    personal : str
+        For a joint release: whether rows of owners were used.
+    """
+
+    rows: int
+    unknown_rows: int
+    unknown: Mapping[str, int]
+    rmse: float
+    mae: float
+    known_rmse: float | None
+    release_mean_rmse: float | None
+    release_mean_mae: float | None
+    test_mean_rmse: float
+    personal: str = ""
+
+
+def evaluate_table(
+    release: Release, table: Any, value: str | None = None, own: Observations | None = None
+) -> Evaluation:
+    """Compare predictions with the values of a table.
+
+    Parameters
+    ----------
+    table : one column of labels a mode, and one of values
+    value : the column of values, by default named as in the release
+    own : for a joint release, everybody's own observations, from which personal rows are computed; without it, such a
+        release predicts by its public offsets alone
+    """
+    columns = tables.arrow_table(table)
+    name = release.value_name if value is None else value
+    if name not in columns.column_names:
+        raise InputError(f"the values must be in a column, got no {name!r} in {columns.column_names}; name it")
+    truth = tables.numbers_of(columns.column(name), name)
+    if len(truth) == 0 or not np.isfinite(truth).all():
+        raise InputError(f"the column {name!r} must hold finite numbers and at least one, got others; correct the rows")
+    personal = ""
+    if release.withheld_mode is None:
+        if own is not None:
+            raise InputError("own rows must go with a joint release, got another; leave them out")
+        predicted = predict_rows(release, columns, "offsets")
+    elif own is not None:
+        predicted = predict_rows(release, columns, "offsets", model=everybody(release, own))
+        personal = "with everybody's personal rows"
+    else:
+        predicted = _public_part(release, columns)
+        personal = "without personal rows: by public offsets alone"
+    known = predicted.known
+    floor = _release_mean(release)
+    return Evaluation(
+        len(truth),
+        int((~known).sum()),
+        predicted.unknown,
+        rmse(truth, predicted.values),
+        float(np.abs(truth - predicted.values).mean()),
+        rmse(truth[known], predicted.values[known]) if known.any() else None,
+        None if floor is None else rmse(truth, np.full(len(truth), floor)),
+        None if floor is None else float(np.abs(truth - floor).mean()),
+        rmse(truth, np.full(len(truth), truth.mean())),
+        personal,
+    )
+
+
+def _public_part(release: Release, columns: Any) -> Predicted:
+    """Predictions of a joint release for nobody in particular."""
+    where = coordinates_in(release, columns)
+    known, unknown = np.asarray((where >= 0).all(axis=1)), unknown_labels(release, where)
+    return Predicted(offset_predictions(release.model, where), known, unknown)
+
+
+def _release_mean(release: Release) -> float | None:
+    """What the release predicts where it knows nothing."""
+    if not isinstance(release.model, Completion):
+        return None
+    return float(offset_predictions(release.model, np.full((1, len(release.shape)), -1))[0])
+
+
+@final
+@dataclass(frozen=True)
+class Difference:
+    """How far apart the predictions of two releases are on cells that both have.
+
+    Attributes
+    ----------
+    cells : int
+        Compared; 0 where they cannot be.
+    rms : float or None
+        Root mean square difference.
+    why : str
+        Why nothing was compared, or "".
+    """
+
+    cells: int
+    rms: float | None
+    why: str = ""
+
+
+def difference(first: Release, second: Release) -> Difference:
+    """Compare predictions on a sample of the common cells."""
+    if set(first.mode_names) != set(second.mode_names):
+        return Difference(0, None, "the modes have different names")
+    if first.withheld_mode is not None or second.withheld_mode is not None:
+        return Difference(0, None, "a joint release predicts for nobody until it is personalized")
+    mine, theirs = [], []
+    for mode, name in enumerate(first.mode_names):
+        other = second.mode_names.index(name)
+        left, right = _common(first, mode, second, other)
+        if len(left) == 0:
+            return Difference(0, None, f"no label of {name} is in both")
+        mine.append(left)
+        theirs.append(right)
+    generator = np.random.default_rng(SEED)
+    total = int(np.prod([float(len(part)) for part in mine]).clip(max=2**62))
+    if total <= SAMPLE:
+        picks = list(np.indices([len(part) for part in mine]).reshape(len(mine), -1))
+    else:
+        picks = [generator.integers(0, len(part), SAMPLE) for part in mine]
+    here = np.column_stack([part[pick] for part, pick in zip(mine, picks, strict=True)])
+    there = np.empty_like(here)
+    for mode, (part, pick) in enumerate(zip(theirs, picks, strict=True)):
+        there[:, second.mode_names.index(first.mode_names[mode])] = part[pick]
+    return Difference(len(here), rmse(first.predict(here), second.predict(there)))
+
+
+def _common(first: Release, mode: int, second: Release, other: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices of the labels that both releases have, in the first and in the second."""
+    left, right = (
+        np.arange(release.shape[number]).tolist() if labels is None else labels.tolist()
+        for release, number, labels in ((first, mode, first.labels[mode]), (second, other, second.labels[other]))
+    )
+    places = {label: place for place, label in enumerate(right)}
+    pairs = [(place, places[label]) for place, label in enumerate(left) if label in places]
+    found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]

@@ -1,0 +1,273 @@
+"""Predictions by label: tables in, tables out; for labels that a release does not know, what its offsets still say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensorveil import checks
+from tensorveil.data import tables, time_bins
+from tensorveil.data.labels import coordinates_of
+from tensorveil.data.observations import Observations
+from tensorveil.errors import InputError, MissingDependencyError
+from tensorveil.mechanisms.personal import personal_offsets, personal_rows
+from tensorveil.models.completion import Completion
+from tensorveil.models.factor_model import FactorModel
+from tensorveil.privacy.bounds import Bounds, clip
+from tensorveil.privacy.units import Unit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tensorveil.release.release import Release
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+UNKNOWN = ("error", "offsets")
+FRAMES = ("arrow", "pandas", "polars")
+PREDICTION = "prediction"
+MAX_CELLS = 10**7  # of a whole completion as a table
+BLOCK_CELLS = 2**20  # predicted at a time
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """Predictions, one a row of a table, and how many of the rows have labels that the release does not know.
+
+    Attributes
+    ----------
+    values : array
+    known : array of bool
+        Rows whose labels are all known; the others are predicted by the mean and the offsets of their known labels.
+    unknown : mapping
+        Mode name -> rows whose label of that mode is unknown.
+    """
+
+    values: Floats
+    known: NDArray[np.bool_]
+    unknown: Mapping[str, int]
+
+
+def predict_rows(release: Release, table: Any, unknown: str = "error", *, model: Completion | None = None) -> Predicted:
+    """Predictions for the rows of a table with one column of labels a mode.
+
+    Parameters
+    ----------
+    table : one column of labels a mode
+    unknown : "error", or "offsets" to predict rows with unknown labels by the offsets of their known ones
+    model : the model to predict with instead of the release's, e.g. an owner's
+    """
+    checks.choice("unknown", unknown, UNKNOWN)
+    where = coordinates_in(release, table)
+    used = release.model if model is None else model
+    known, missing = np.asarray((where >= 0).all(axis=1)), unknown_labels(release, where)
+    if missing and unknown == "error":
+        told = ", ".join(f"{count:,} of {name}" for name, count in missing.items())
+        raise InputError(
+            f"labels must be known to the release, got rows with others: {told}; leave those rows out, "
+            'or pass unknown="offsets" to predict them by the offsets of their known labels'
+        )
+    values = np.empty(len(where))
+    values[known] = used.predict(where[known])
+    values[~known] = offset_predictions(used, where[~known])
+    return Predicted(values, known, missing)
+
+
+def unknown_labels(release: Release, where: Integers) -> dict[str, int]:
+    """Mode name -> rows whose index of it is unknown, for modes that have any."""
+    counts = (where < 0).sum(axis=0)
+    return {name: int(count) for name, count in zip(release.mode_names, counts, strict=True) if count}
+
+
+def offset_predictions(model: Completion | FactorModel, where: Integers) -> Floats:
+    """Mean and offsets of the known labels (indices of at least 0), factors left out, on the scale of the values."""
+    if not isinstance(model, Completion):
+        if len(where) == 0:
+            return np.empty(0)
+        raise InputError("unknown labels must have offsets to be predicted by, got a published model, which has none")
+    centred = np.full(len(where), model.offsets.mean)
+    for mode, part in enumerate(model.offsets.modes):
+        if part is not None:
+            centred += np.where(where[:, mode] >= 0, part[where[:, mode]], 0.0)
+    return np.clip(model.low + (model.high - model.low) / 2 * (1 + centred), model.low, model.high)
+
+
+def everybody(release: Release, own: Observations) -> Completion:
+    """For inside use under joint privacy: the model with every owner's row, from all owners' observations.
+
+    It is not private: nothing of it may leave the house.
+    """
+    model = release.model
+    if not isinstance(model, Completion) or model.withheld_mode is None:
+        raise InputError("own rows must go with a joint release (unit slice, statistic perturbation), got another")
+    mode = model.withheld_mode
+    data = clip(own, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
+    offsets = model.offsets.with_mode(mode, personal_offsets(data, data.centred, model.offsets, mode))
+    blocks = [np.array(factor) for factor in model.factors.factors]
+    blocks[mode] = personal_rows(data, data.centred, offsets, model.factors, mode)
+    if model.factors.core is not None:
+        blocks.append(np.array(model.factors.core))
+    return replace(model, offsets=offsets, factors=model.factors.family.model(blocks), withheld_mode=None)
+
+
+def coordinates_in(release: Release, table: Any) -> Integers:
+    """Indices by the labels of a table, one column a mode; -1 where the release does not know the label."""
+    columns = tables.arrow_table(table)
+    for name in release.mode_names:
+        if columns.column_names.count(name) != 1:
+            raise InputError(
+                f"the table must have the columns {list(release.mode_names)}, got {columns.column_names}; rename them"
+            )
+    parts = [indices_of(release, mode, columns.column(name)) for mode, name in enumerate(release.mode_names)]
+    return np.column_stack(parts)
+
+
+def indices_of(release: Release, mode: int, column: Any) -> Integers:
+    """Indices of one mode by a column of its labels; -1 where the release does not know the label."""
+    name, kind = release.mode_names[mode], release.bins[mode]
+    if kind is not None and _written_as_bins(column, kind):
+        kind = None
+    found = coordinates_of({name: column}, [name], [release.labels[mode]], [kind])[:, 0]
+    return np.where(found < release.shape[mode], found, -1)
+
+
+def _written_as_bins(column: Any, kind: str) -> bool:
+    """Whether all cells are written as labels of bins, e.g. 1998-W10, and not as times that are yet to be binned."""
+    import pyarrow as pa
+
+    _, cells = tables.distinct(column)
+    if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type) or pa.types.is_integer(cells.type)):
+        return False
+    return all(re.fullmatch(time_bins.PATTERNS[kind], str(cell)) for cell in cells.to_pylist())
+
+
+def predicted_arrow(
+    release: Release, table: Any, unknown: str = "error", *, model: Completion | None = None
+) -> tuple[pa.Table, Predicted]:
+    """An Arrow table with a column of predictions, and what is known of them."""
+    import pyarrow as pa
+
+    columns = tables.arrow_table(table)
+    if PREDICTION in columns.column_names:
+        raise InputError(f"the table must not have a column {PREDICTION!r} yet, got one; rename it")
+    predicted = predict_rows(release, columns, unknown, model=model)
+    return columns.append_column(PREDICTION, pa.array(predicted.values)), predicted
+
+
+def predicted_table(release: Release, table: Any, unknown: str = "error") -> Any:
+    """The table with a column of predictions, of the same kind as it came."""
+    found, predicted = predicted_arrow(release, table, unknown)
+    if isinstance(table, Mapping):
+        return {**table, PREDICTION: predicted.values}
+    if hasattr(table, "assign"):  # pandas, whose index is kept
+        return table.assign(**{PREDICTION: predicted.values})
+    if hasattr(table, "with_columns"):
+        import polars
+
+        return table.with_columns(polars.Series(PREDICTION, predicted.values))
+    return found
+
+
+def completed_table(release: Release, coordinates: ArrayLike | None, frame: str) -> Any:
+    """Labels and predictions of all cells, or of these."""
+    checks.choice("kind", frame, FRAMES)
+    if coordinates is None:
+        checks.dense_size(release.shape, MAX_CELLS, "give the coordinates that you need")
+        coordinates = np.indices(release.shape, dtype=np.uint32).reshape(len(release.shape), -1).T
+    where = checks.coordinates(coordinates, release.shape)
+    return to_frame(labelled(release, where, release.predict(where)), frame)
+
+
+def top_table(
+    release: Release, known: Any, k: int, *, distinct: int | str | None = None, model: Completion | None = None
+) -> pa.Table:
+    """For each row of `known`, the k cells with the highest predictions; ties go to the smaller index.
+
+    Parameters
+    ----------
+    known : table with columns of labels for some of the modes; the other modes vary freely
+    k : how many cells a row
+    distinct : a mode of which every index may come up once only, at its best cell
+    model : the model to predict with instead of the release's, e.g. an owner's
+    """
+    import pyarrow as pa
+
+    most = checks.positive_integer("k", k)
+    columns = tables.arrow_table(known)
+    names = [name for name in release.mode_names if name in columns.column_names]
+    free = [mode for mode, name in enumerate(release.mode_names) if name not in names]
+    only = None if distinct is None else release.mode_number(distinct)
+    if not free:
+        raise InputError(f"at least one mode of {list(release.mode_names)} must be free, got all named; drop a column")
+    if only is not None and only not in free:
+        raise InputError(f"the mode whose best are asked for must not be a column, got {release.mode_names[only]!r}")
+    fixed = np.zeros((columns.num_rows, len(release.shape)), dtype=np.int64)
+    for name in names:
+        mode = release.mode_names.index(name)
+        fixed[:, mode] = indices_of(release, mode, columns.column(name))
+        if (fixed[:, mode] < 0).any():
+            count = int((fixed[:, mode] < 0).sum())
+            raise InputError(f"labels of {name!r} must be known to the release, got {count:,} others; leave them out")
+    sizes = [release.shape[mode] for mode in free]
+    checks.dense_size(sizes, checks.MAX_DENSE_CELLS, "name more modes in the table")
+    grid = np.indices(sizes, dtype=np.uint32).reshape(len(sizes), -1).T
+    predict = release.predict if model is None else model.predict
+    rows, values = [], []
+    for start in fixed:
+        where = np.tile(start, (len(grid), 1)).astype(np.uint32)
+        where[:, free] = grid
+        found = np.concatenate([predict(where[at : at + BLOCK_CELLS]) for at in range(0, len(where), BLOCK_CELLS)])
+        order = np.argsort(-found, kind="stable")
+        if only is not None:
+            order = order[np.sort(np.unique(where[order, only], return_index=True)[1])]
+        rows.append(where[order[:most]])
+        values.append(found[order[:most]])
+    if not rows:
+        rows, values = [np.empty((0, len(release.shape)), dtype=np.uint32)], [np.empty(0)]
+    ranks = np.concatenate([np.arange(1, len(part) + 1) for part in values])
+    return labelled(release, np.concatenate(rows), np.concatenate(values)).append_column("rank", pa.array(ranks))
+
+
+def labelled(release: Release, where: NDArray[np.uint32], values: Floats) -> pa.Table:
+    """An Arrow table of labels, one column a mode, and predictions."""
+    import pyarrow as pa
+
+    columns = {}
+    for mode, (name, labels) in enumerate(zip(release.mode_names, release.labels, strict=True)):
+        index = where[:, mode].astype(np.int64)
+        columns[name] = pa.array(index) if labels is None else _arrow_labels(labels).take(pa.array(index))
+    if PREDICTION in columns:
+        raise InputError(f"no mode must be called {PREDICTION!r}, got one; rename it before completing")
+    return pa.table({**columns, PREDICTION: pa.array(values)})
+
+
+def to_frame(table: pa.Table, frame: str) -> Any:
+    """An Arrow table as the kind of frame that is wanted."""
+    kind = checks.choice("frame", frame, FRAMES)
+    if kind == "arrow":
+        return table
+    try:
+        if kind == "pandas":
+            return table.to_pandas()
+        import polars
+    except ImportError as error:
+        raise MissingDependencyError(f"{kind} must be installed, got none; pip install 'tensorveil[{kind}]'") from error
+    return polars.from_arrow(table)
+
+
+def _arrow_labels(labels: NDArray[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    if labels.dtype.kind != "M":
+        return pa.array(labels.tolist())
+    unit = np.datetime_data(labels.dtype)[0]
+    if unit in ("Y", "M", "W", "D"):
+        return pa.array(labels.astype("datetime64[D]"))
+    return pa.array(labels.astype(f"datetime64[{unit if unit in ('s', 'ms', 'us', 'ns') else 's'}]"))

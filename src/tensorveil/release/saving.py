@@ -1,0 +1,293 @@
+"""A release in a folder: model.safetensors, labels.json, certificate.json, report.html; whole or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.errors import InputError
+from tensorveil.models.completion import Completion
+from tensorveil.models.cp import CP
+from tensorveil.models.factor_model import FactorModel, ModelFamily
+from tensorveil.models.offsets import Offsets
+from tensorveil.models.tucker import Tucker
+from tensorveil.release.certificate import Certificate
+from tensorveil.release.release import Release
+
+Labels = NDArray[Any]
+
+MODEL, LABELS, CERTIFICATE, REPORT = "model.safetensors", "labels.json", "certificate.json", "report.html"
+FILES = (CERTIFICATE, LABELS, MODEL, REPORT)
+LABELS_VERSION = 1
+DTYPE = re.compile(r"text|\|b1|[<>|][iu][1248]|<U[0-9]{1,6}|<M8\[(?:[1-9][0-9]{0,4})?(?:Y|M|W|D|h|m|s|ms|us|ns)\]")
+BINS = ("hour", "day", "week", "month", "year")
+
+
+def check_target(directory: str | Path) -> Path:
+    """The folder to write; an error where it exists or cannot be made, for use before any budget is spent."""
+    target = Path(directory)
+    if os.path.lexists(target):
+        raise InputError(f"the folder to write must not exist yet, got {target}; choose another name or move it away")
+    if target.name in ("", ".", ".."):
+        raise InputError(f"the folder to write must have a name, got {str(directory)!r}; give one")
+    parent = target.absolute().parent
+    while not os.path.lexists(parent):
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(
+            f"the folder to write must be in a folder that can be written to, got {target}; choose another"
+        )
+    return target
+
+
+def save_release(release: Release, directory: str | Path) -> Path:
+    """Write the release aside, then give the folder its name."""
+    from tensorveil.release.report import report_html
+
+    target = check_target(directory)
+    _check_whole(release)
+    contents = {MODEL: _model_bytes(release.model), LABELS: _labels_bytes(release)}
+    certificate = Certificate.of(release).with_files({name: sha256(part) for name, part in contents.items()})
+    contents[REPORT] = report_html(release, certificate).encode()
+    certificate = certificate.with_files({name: sha256(part) for name, part in contents.items()})
+    contents[CERTIFICATE] = certificate.to_json().encode()
+    _write_folder(target, contents)
+    return target
+
+
+def load_release(directory: str | Path) -> Release:
+    """The release in a folder; every file is checked against the certificate first."""
+    contents = read_folder(directory)
+    certificate = Certificate.from_json(contents[CERTIFICATE])
+    if certificate.computed_digest() != certificate.digest:
+        raise InputError(f"{CERTIFICATE} must have the digest that it states, got another; it was changed")
+    for name in (MODEL, LABELS, REPORT):
+        if certificate.files.get(name) != sha256(contents[name]):
+            raise InputError(f"{name} must have the SHA-256 that the certificate states, got another; it was changed")
+    return release_of(certificate, contents)
+
+
+def release_of(certificate: Certificate, contents: Mapping[str, bytes]) -> Release:
+    """The release that these files make; malformed or disagreeing ones are an error."""
+    labels, bins = read_labels(contents[LABELS], certificate)
+    return Release(
+        read_model(contents[MODEL], certificate),
+        certificate.guarantee,
+        None,
+        mode_names=certificate.mode_names,
+        labels=labels,
+        bins=bins,
+        value_name=certificate.value_name,
+        ledger=None if certificate.ledger is None else certificate.ledger.model_dump(),
+        certificate=certificate,
+    )
+
+
+def read_folder(directory: str | Path) -> dict[str, bytes]:
+    """The bytes of the four files; anything else in the folder is an error, links included."""
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise InputError(f"a release must be a folder, got {folder}, which is none; give what tensorveil complete made")
+    found = sorted(path.name for path in folder.iterdir())
+    missing, more = sorted(set(FILES) - set(found)), sorted(set(found) - set(FILES))
+    if missing or more:
+        told = [f"no {', '.join(missing)}"] if missing else []
+        told += [f"also {', '.join(more[:5])}"] if more else []
+        raise InputError(f"a release must hold {', '.join(FILES)} and nothing else, got {'; '.join(told)}; in {folder}")
+    contents = {}
+    for name in FILES:
+        mode = os.lstat(folder / name).st_mode
+        if not stat.S_ISREG(mode):
+            raise InputError(f"{name} must be a plain file, got a link or something else; in {folder}")
+        if mode & 0o111:
+            raise InputError(f"{name} must not be executable, got one that is; in {folder}")
+        try:
+            contents[name] = (folder / name).read_bytes()
+        except OSError as error:
+            raise InputError(f"{name} must be readable, got {error.strerror}; in {folder}") from error
+    return contents
+
+
+def read_model(data: bytes, certificate: Certificate) -> Completion | FactorModel:
+    """The model of model.safetensors; its arrays must be those that the certificate's shape and ranks call for."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{MODEL} must be a safetensors file, got something else ({error}); it was changed") from error
+    family: ModelFamily = (
+        CP(certificate.model.ranks[0]) if certificate.model.family == "cp" else Tucker(certificate.model.ranks)
+    )
+    shape, order = certificate.shape, len(certificate.shape)
+    if family.ranks_for(shape) != certificate.model.ranks:
+        raise InputError("the certificate's ranks must suit its family and shape, got others; it was changed")
+    shapes: dict[str, tuple[int, ...]] = {
+        "core" if place == order else f"factors.{place}": block
+        for place, block in enumerate(family.block_shapes(shape))
+    }
+    blocks = list(shapes)
+    if certificate.bounds is not None:
+        shapes["offsets.mean"] = (1,)
+        shapes |= {f"offsets.{mode}": (shape[mode],) for mode in range(order) if f"offsets.{mode}" in arrays}
+    if set(arrays) != set(shapes):
+        raise InputError(f"{MODEL} must hold {', '.join(shapes)}, got {', '.join(sorted(arrays)) or 'nothing'}")
+    for name, wanted in shapes.items():
+        if arrays[name].shape != wanted or arrays[name].dtype != np.float64:
+            raise InputError(
+                f"{name} in {MODEL} must be float64 of shape {wanted}, "
+                f"got {arrays[name].dtype} of {arrays[name].shape}; it was changed"
+            )
+        if not np.isfinite(arrays[name]).all():
+            raise InputError(f"{name} in {MODEL} must be finite, got NaN or an infinity; it was changed")
+    factors = family.model([arrays[name] for name in blocks])
+    if certificate.bounds is None:
+        return factors
+    offsets = Offsets(float(arrays["offsets.mean"][0]), [arrays.get(f"offsets.{mode}") for mode in range(order)])
+    withheld = None if certificate.personalize is None else certificate.personalize.mode
+    model = Completion(offsets, factors, certificate.bounds.low, certificate.bounds.high, withheld)
+    if withheld is not None and _tells_of(model, withheld):
+        raise InputError(f"{MODEL} must not hold rows of mode {withheld}, which belong to their owners, got some")
+    return model
+
+
+def read_labels(data: bytes, certificate: Certificate) -> tuple[tuple[Labels | None, ...], tuple[str | None, ...]]:
+    """Labels and bins of every mode, from labels.json."""
+    try:
+        found = json.loads(data)
+        if (found["schema_version"], found["value_name"]) != (LABELS_VERSION, certificate.value_name):
+            raise ValueError("another schema_version or value_name than the certificate")
+        if sorted(found) != ["modes", "schema_version", "value_name"]:
+            raise ValueError("other keys")
+        if tuple(mode["name"] for mode in found["modes"]) != certificate.mode_names:
+            raise ValueError("other names of modes than the certificate")
+        labels = tuple(_label_array(mode, size) for mode, size in zip(found["modes"], certificate.shape, strict=True))
+        return labels, tuple(mode["bin"] for mode in found["modes"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise InputError(f"{LABELS} must hold the labels of every mode, got something else ({error})") from error
+
+
+def _label_array(mode: Mapping[str, Any], size: int) -> Labels | None:
+    if sorted(mode) != ["bin", "dtype", "labels", "name"] or mode["bin"] not in (None, *BINS):
+        raise ValueError(f"other keys or bins for {mode['name']}")
+    if mode["labels"] is None:
+        return None
+    kind = mode["dtype"]
+    if not isinstance(kind, str) or not DTYPE.fullmatch(kind) or not isinstance(mode["labels"], list):
+        raise ValueError(f"no known type of labels for {mode['name']}")
+    wanted: type = bool if kind == "|b1" else int if kind[1] in "iu" else str
+    if not all(type(label) is wanted for label in mode["labels"]):
+        raise ValueError(f"labels of mixed types for {mode['name']}")
+    if len(mode["labels"]) != size or len(set(mode["labels"])) != size:
+        raise ValueError(f"not {size} different labels for {mode['name']}")
+    array = np.array(mode["labels"], dtype=object if kind == "text" else np.dtype(kind))
+    array.setflags(write=False)
+    return array
+
+
+def _labels_bytes(release: Release) -> bytes:
+    modes = []
+    for name, labels, bins in zip(release.mode_names, release.labels, release.bins, strict=True):
+        kind, plain = _plain_labels(name, labels)
+        modes.append({"name": name, "bin": bins, "dtype": kind, "labels": plain})
+    found = {"schema_version": LABELS_VERSION, "value_name": release.value_name, "modes": modes}
+    return (json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _plain_labels(name: str, labels: Labels | None) -> tuple[str | None, list[Any] | None]:
+    """The type of the labels, and the labels as JSON has them; times as ISO 8601."""
+    if labels is None:
+        return None, None
+    array = np.asarray(labels)
+    if array.dtype.kind == "M" and not np.isnat(array).any() and DTYPE.fullmatch(array.dtype.newbyteorder("<").str):
+        return array.dtype.newbyteorder("<").str, np.datetime_as_string(array).tolist()
+    if array.dtype.kind in "biuU":
+        return array.dtype.newbyteorder("<").str, array.tolist()
+    texts = [str(label) for label in array.tolist()]  # what is neither of these becomes a text: a release is not lost
+    if len(set(texts)) != len(texts):
+        raise InputError(f"labels of {name!r} must be different when written, got repeated ones; use texts")
+    return "text", texts
+
+
+def _model_bytes(model: Completion | FactorModel) -> bytes:
+    from safetensors.numpy import save
+
+    factors = model.factors if isinstance(model, Completion) else model
+    arrays = {f"factors.{mode}": factor for mode, factor in enumerate(factors.factors)}
+    if factors.core is not None:
+        arrays["core"] = factors.core
+    if isinstance(model, Completion):
+        arrays["offsets.mean"] = np.array([model.offsets.mean])
+        arrays |= {f"offsets.{mode}": part for mode, part in enumerate(model.offsets.modes) if part is not None}
+    return bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+
+def _check_whole(release: Release) -> None:
+    """Refuse to write what is not a release: a personal model, or rows that were to be withheld."""
+    model = release.model
+    if not isinstance(model, Completion):
+        return
+    if model.owned_index is not None:
+        raise InputError("a release must be for everybody, got the model of one owner; save the joint release instead")
+    if model.withheld_mode is not None and _tells_of(model, model.withheld_mode):
+        raise InputError(f"a joint release must not hold rows of mode {model.withheld_mode}, got some; do not save it")
+
+
+def _tells_of(model: Completion, mode: int) -> bool:
+    """Whether any number of this mode's rows or offsets is not zero."""
+    part = model.offsets.modes[mode]
+    return bool(np.any(model.factors.factors[mode])) or (part is not None and bool(np.any(part)))
+
+
+def sha256(data: bytes) -> str:
+    """The hash by which a certificate names a file."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write_folder(target: Path, contents: Mapping[str, bytes]) -> None:
+    """All files in a folder aside, on disk, then one rename."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent))
+    except OSError as error:
+        raise InputError(f"{target} must be in a folder that can be written to, got {error.strerror}") from error
+    try:
+        for name, part in contents.items():
+            with (aside / name).open("xb") as file:
+                file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        aside.chmod(0o777 & ~mask)  # mkdtemp's folder is for its owner alone
+        _sync_folder(aside)
+        aside.rename(target)
+    except OSError as error:
+        raise InputError(
+            f"{target} must be free and its disk writable, got {error.strerror}; nothing was left"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    with suppress(OSError):  # the folder is whole by now; some disks cannot sync a folder
+        _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

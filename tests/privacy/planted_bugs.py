@@ -1,0 +1,493 @@
+"""Privacy bugs of kinds that have happened, planted in the real code, each with the check that must catch it.
+
+A bug replaces one function of tensorveil; its check then runs plans through `fit` as a user would. The same check
+passes on the code as it is. `PYTHONPATH=tests python -m privacy.planted_bugs --write` catches all of them and
+writes the table of docs/planted_bugs.md.
+"""
+
+import math
+import os
+import warnings
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorveil as tv
+from privacy.planting import CaughtError, Patch, Through, main, planted
+from tensorveil.audit.lower_bounds import lower_bound_from_scores
+from tensorveil.audit.neighbours import neighbours
+from tensorveil.audit.replays import Replay, replay
+from tensorveil.kernels import gradients
+from tensorveil.mechanisms import gradient_perturbation, input_perturbation, statistic_perturbation
+from tensorveil.privacy import noise
+from tensorveil.privacy.channels import Channel
+from tensorveil.release import fitting
+
+BOUNDS = tv.Bounds(1, 5)
+SHAPE = (5, 4, 3)
+SURE = 1 - 1e-6  # confidence of audits
+
+
+JOINT = tv.GradientPerturbation(steps=4)
+ROWS = tv.GradientPerturbation(form="rows", steps=4)
+SAMPLED = tv.GradientPerturbation(steps=4, sampling_probability=0.5)
+
+
+# --- data and checks ------------------------------------------------------------------------------------------------
+
+
+def tensor(repeated: int = 8, gap: int = 3) -> tv.Observations:
+    """A rank-one tensor at its bounds, each cell seen several times; one index of the first mode is empty."""
+    rng = np.random.default_rng(0)
+    signs = [rng.choice([-1.0, 1.0], size) for size in SHAPE]
+    where = np.tile(np.argwhere(np.ones(SHAPE)), (repeated, 1))
+    where = where[where[:, 0] != gap]
+    values = 3 + 2 * np.einsum("i,j,k->ijk", *signs)[tuple(where.T)]
+    return tv.Observations(where, values, SHAPE, duplicates="keep")
+
+
+def many_users() -> tv.Observations:
+    """Forty users of two kinds with many observations each, so that later stages are not drowned in noise."""
+    signs = np.einsum("i,j,k->ijk", np.tile([1, -1], 20), [1, -1, 1], [1, 1, -1])
+    where = np.tile(np.argwhere(np.ones(signs.shape)), (4, 1))
+    return tv.Observations(where, np.tile(3.0 + 2 * signs.ravel(), 4), signs.shape, duplicates="keep")
+
+
+def spread_values() -> tv.Observations:
+    """Every cell once, values inside the bounds."""
+    where = np.argwhere(np.ones(SHAPE))
+    return tv.Observations(where, np.random.default_rng(1).uniform(2, 4, len(where)), SHAPE)
+
+
+def quiet(first: float, row: int = 0, count: int = 3000) -> tv.Observations:
+    """Many values in the middle, so that the clip norm is small, and one of its own at the row's start."""
+    where = np.array(list(np.ndindex(3, 3)))
+    where = np.concatenate([where[[3 * row]], where[np.arange(count) % 9]])
+    return tv.Observations(where, np.append(first, np.full(count, 3.0)), (3, 3), duplicates="keep")
+
+
+def replay_all(
+    mechanism: Any, observations: tv.Observations, unit: str, epsilon: float, delta: float, limit: int = 6
+) -> list[Replay]:
+    """Replay neighbours that hurt; a ReplayError where one is told apart."""
+    plan = mechanism.plan(tv.CP(2), BOUNDS, unit, epsilon, delta, shape=observations.shape)
+    return [replay(*pair, plan) for pair in neighbours(observations, unit, BOUNDS, limit)]
+
+
+def replay_one_value(mechanism: Any, delta: float) -> None:
+    """One value among many equal ones goes from bound to bound, far beyond the clip norm on both sides."""
+    plan = mechanism.plan(tv.CP(1), BOUNDS, "value", 10.0, delta, shape=(3, 3))
+    replay(quiet(1.0), quiet(5.0), plan)
+
+
+# --- the bugs -------------------------------------------------------------------------------------------------------
+
+
+@planted(
+    "half the noise, asked for",
+    "gradient_perturbation._joint_step",
+    "replay: cost of the calls against the plan",
+    lambda: replay_all(JOINT, tensor(), "entry", 4.0, 1e-6),
+    "Gaussian precision",
+)
+def half_the_noise_asked_for(patch: Patch) -> None:
+    sound = gradient_perturbation._joint_step
+
+    def weak(data, where, values, model, m, noise_multiplier, share, source):
+        return sound(data, where, values, model, m, noise_multiplier / 2, share, source)
+
+    patch.setattr(gradient_perturbation, "_joint_step", weak)
+
+
+@planted(
+    "half the Laplace noise, drawn",
+    "noise.laplace_law",
+    "audit, 20,000 runs a world, confidence 1 - 1e-6",
+    lambda: audit_laplace(),
+    "is refuted",
+)
+def half_the_noise_drawn(patch: Patch) -> None:
+    sound = noise.laplace_law
+    patch.setattr(noise, "laplace_law", lambda scale: sound(scale / 2))
+
+
+def audit_laplace() -> None:
+    """Values randomized at the source, all at one bound or all at the other: each is a run of its own."""
+    mechanism, epsilon, runs = tv.InputPerturbation(noise="laplace"), 1.0, 20_000
+    worlds = [mechanism.randomize(np.full(runs, bound), BOUNDS, epsilon).values for bound in (BOUNDS.low, BOUNDS.high)]
+    found = lower_bound_from_scores(*worlds, confidence=SURE)
+    if found.refutes(epsilon):
+        raise CaughtError(f"epsilon {epsilon:g} is refuted: {found}")
+
+
+@planted(
+    "half the Gaussian noise, drawn",
+    "noise.gaussian_law",
+    "audit, 4,000 runs a world, confidence 1 - 1e-6",
+    lambda: audit_gaussian(),
+    "is refuted",
+    slow=True,
+)
+def half_the_gaussian_noise_drawn(patch: Patch) -> None:
+    sound = noise.gaussian_law
+    patch.setattr(noise, "gaussian_law", lambda scale: sound(scale / 2))
+
+
+def audit_gaussian() -> None:
+    """Releases of a noisy statistic through a whole fit: every value is noised by itself."""
+    shape, delta = (80, 50), 1e-6
+    where = np.argwhere(np.ones(shape))
+    plan = tv.InputPerturbation(noise="gaussian").plan(tv.CP(1), BOUNDS, "value", 4.0, delta, shape=shape)
+    worlds: list[np.ndarray] = []
+    for bound in (BOUNDS.low, BOUNDS.high):
+        with pytest.MonkeyPatch.context() as patch:
+            sound = input_perturbation._noisy_steps
+
+            def listening(*arguments: Any, sound: Any = sound) -> Any:
+                noisy, variance = sound(*arguments)
+                worlds.append(noisy)
+                return noisy, variance
+
+            patch.setattr(input_perturbation, "_noisy_steps", listening)
+            tv.fit(tv.Observations(where, np.full(len(where), bound), shape), plan)
+    found = lower_bound_from_scores(*worlds, delta=delta, confidence=SURE, claim="gaussian")
+    if found.refutes(plan.epsilon):
+        raise CaughtError(f"epsilon {plan.epsilon:g} is refuted: {found}")
+
+
+@planted(
+    "sensitivity m instead of 2m",
+    "gradient_perturbation.row_sensitivity",
+    "replay: a statistic moves too far",
+    lambda: replay_one_value(ROWS, 0.0),
+    "declared sensitivity",
+)
+def sensitivity_m_not_2m(patch: Patch) -> None:
+    patch.setattr(gradient_perturbation, "row_sensitivity", lambda clip_norm, unit: clip_norm)
+
+
+@planted(
+    "noise missing on one block",
+    "gradient_perturbation._joint_step",
+    "replay: the next step, or the release, differs",
+    lambda: replay_all(JOINT, tensor(), "entry", 4.0, 1e-6),
+    "declared sensitivity|bit for bit|one shape and scale",
+)
+def noise_missing_on_one_block(patch: Patch) -> None:
+    sound = gradient_perturbation._joint_step
+
+    def gaps(data, where, values, model, m, noise_multiplier, share, source):
+        last = int(model.block_starts[-1])
+
+        def gaussian(statistic, **parameters):
+            released = source.gaussian(statistic, **parameters)
+            released[last:] = statistic[last:] * parameters["grid"]
+            return released
+
+        return sound(data, where, values, model, m, noise_multiplier, share, Through(source, gaussian=gaussian))
+
+    patch.setattr(gradient_perturbation, "_joint_step", gaps)
+
+
+@planted(
+    "budget not divided by iterations",
+    "GradientPerturbation._pure",
+    "replay: cost of the calls against the plan",
+    lambda: replay_all(ROWS, tensor(), "value", 4.0, 0.0),
+    "pure epsilon",
+)
+def budget_not_divided(patch: Patch) -> None:
+    sound = tv.GradientPerturbation._pure
+
+    def whole(self, request, form):
+        design = sound(self, request, form)
+        epsilons = tuple(design.settings["steps"] * part for part in design.settings["epsilons"])
+        return replace(design, settings={**design.settings, "epsilons": epsilons})
+
+    patch.setattr(tv.GradientPerturbation, "_pure", whole)
+
+
+@planted(
+    "clipping after summing",
+    "kernels.gradients.entry_sums",
+    "replay: a statistic moves too far",
+    lambda: replay_one_value(JOINT, 1e-6),
+    "declared sensitivity",
+)
+def clipping_after_summing(patch: Patch) -> None:
+    """The batch's mean gradient is clipped to m, not each entry's."""
+    sound = gradients.entry_sums
+
+    def late(*arguments):
+        *layout, chosen, m, grid, totals = arguments
+        sums = np.zeros_like(totals)
+        sound(*layout, chosen, math.inf, grid, sums)
+        length = np.linalg.norm(sums * grid) / max(chosen.sum(), 1)
+        totals += np.trunc(sums * min(1.0, m / max(length, 1e-300))).astype(np.int64)
+
+    patch.setattr(gradients, "entry_sums", late)
+
+
+@planted(
+    "bounds from data",
+    "fitting.clip",
+    "replay on neighbours: a statistic moves too far",
+    lambda: replay_all(tv.InputPerturbation(noise="laplace"), spread_values(), "value", 1.0, 0.0),
+    "declared sensitivity",
+)
+def bounds_from_data(patch: Patch) -> None:
+    sound = fitting.clip
+
+    def fitted(observations, bounds, unit, key):
+        values = observations.values
+        return sound(observations, tv.Bounds(values.min(), values.max()), unit, key)
+
+    patch.setattr(fitting, "clip", fitted)
+
+
+@planted(
+    "count-weighted regulariser under entry",
+    "statistic_perturbation.posterior_rows",
+    "replay: the next stage, or the release, differs",
+    lambda: replay_all(tv.StatisticPerturbation(), tensor(), "entry", 16.0, 1e-6),
+    "declared sensitivity|bit for bit",
+)
+def count_weighted_regulariser(patch: Patch) -> None:
+    half_sweep, posterior = tv.StatisticPerturbation._half_sweep, statistic_perturbation.posterior_rows
+
+    def counting(self, data, residuals, model, released, block, *rest):
+        counts = np.bincount(data.index(block), minlength=model.shape[block])
+
+        def weighted(g, H, *others):
+            return posterior(g, H + 0.01 * counts[:, None, None] * np.eye(g.shape[1]), *others)
+
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(statistic_perturbation, "posterior_rows", weighted)
+            return half_sweep(self, data, residuals, model, released, block, *rest)
+
+    patch.setattr(tv.StatisticPerturbation, "_half_sweep", counting)
+
+
+def shuffled_batch(count: int, probability: float, seed: int | None = None) -> np.ndarray:
+    """A batch of fixed size: what most training loops take, and no theorem here covers."""
+    chosen = np.zeros(count, dtype=np.bool_)
+    chosen[np.random.default_rng(seed).permutation(count)[: round(probability * count)]] = True
+    return chosen
+
+
+@planted(
+    "batch not Poisson, in the mechanism",
+    "gradient_perturbation._joint_step",
+    "replay: steps without coins cost a whole step",
+    lambda: replay_all(SAMPLED, tensor(), "value", 4.0, 1e-6),
+    "Gaussian precision",
+    slow=True,
+)
+def batch_not_poisson_in_the_mechanism(patch: Patch) -> None:
+    sound = gradient_perturbation._joint_step
+
+    def shuffled(*arguments):
+        *rest, source = arguments
+        return sound(*rest, Through(source, coins=lambda count, share: shuffled_batch(count, share, seed=0)))
+
+    patch.setattr(gradient_perturbation, "_joint_step", shuffled)
+
+
+@planted(
+    "batch not Poisson, in the source",
+    "NoiseSource.coins",
+    "spread of the batch sizes of a fit",
+    lambda: count_heads(),
+    "spread like coins",
+    slow=True,
+)
+def batch_not_poisson_in_the_source(patch: Patch) -> None:
+    patch.setattr(noise.NoiseSource, "coins", lambda self, count, probability: shuffled_batch(count, probability))
+
+
+@cache
+def plan_of_many_batches(share: float) -> tv.Plan:
+    mechanism = tv.GradientPerturbation(steps=100, sampling_probability=share)
+    return mechanism.plan(tv.CP(2), BOUNDS, "entry", 2.0, 1e-6, shape=SHAPE)
+
+
+def count_heads() -> None:
+    """Sizes of the batches of one fit must spread like those of independent coins."""
+    from scipy import stats
+
+    sizes: list[int] = []
+
+    class Listening(noise.NoiseSource):
+        def coins(self, count: int, probability: float) -> Any:
+            tossed = super().coins(count, probability)
+            sizes.append(int(tossed.sum()))
+            return tossed
+
+    units, share = len(tensor()), 0.3
+    tv.fit(tensor(), plan_of_many_batches(share), noise=Listening())
+    spread = sum((size - share * units) ** 2 for size in sizes) / (units * share * (1 - share))
+    chance = 2 * min(stats.chi2(len(sizes)).cdf(spread), stats.chi2(len(sizes)).sf(spread))
+    if chance < 1 - SURE:
+        raise CaughtError(f"batch sizes must spread like coins, got {spread:.3g} times their variance in {len(sizes)}")
+
+
+@planted(
+    "user rows coupled by a QR under slice",
+    "statistic_perturbation.personal_rows",
+    "replay: a statistic moves too far",
+    lambda: replay_all(tv.StatisticPerturbation(), many_users(), "slice:0", 16.0, 1e-6),
+    "declared sensitivity",
+)
+def users_coupled_by_a_qr(patch: Patch) -> None:
+    sound = statistic_perturbation.personal_rows
+    patch.setattr(
+        statistic_perturbation, "personal_rows", lambda *arguments: np.asarray(np.linalg.qr(sound(*arguments))[0])
+    )
+
+
+@planted(
+    "rounding after the sum",
+    "kernels.gradients.row_sums",
+    "brute force over 12 replays: a step too far",
+    lambda: brute_force_one_value(),
+    "declared sensitivity",
+)
+def rounding_after_the_sum(patch: Patch) -> None:
+    """Gradients are added as fine numbers, and the sum is rounded: an entry can move it by one step more."""
+    sound, finer = gradients.row_sums, 2.0**20
+
+    def late(*arguments):
+        *layout, grids, totals = arguments
+        fine = np.zeros_like(totals)
+        sound(*layout, grids / finer, fine)
+        totals += np.rint(fine / finer).astype(np.int64)
+
+    patch.setattr(gradients, "row_sums", late)
+
+
+def brute_force_one_value() -> None:
+    """One value from bound to bound, with clip norms and sums of many last digits."""
+    plan = tv.GradientPerturbation(form="rows", steps=4).plan(tv.CP(1), BOUNDS, "value", 20.0, 0.0, shape=(3, 3))
+    for seed in range(12):
+        replay(quiet(1.0, row=seed % 3), quiet(5.0, row=seed % 3), plan, seed=seed)
+
+
+@planted(
+    "key reused after fork",
+    "NoiseSource._generator",
+    "attack: a child's release subtracted from the parent's",
+    lambda: subtract_a_childs_release(),
+    "used twice",
+)
+def key_reused_after_fork(patch: Patch) -> None:
+    patch.setattr(noise.NoiseSource, "_generator", lambda self: self._chacha)
+
+
+def subtract_a_childs_release() -> None:
+    """Parent and child release different values with one source; noise that is used twice cancels."""
+    source, mechanism = noise.NoiseSource(), tv.InputPerturbation(noise="laplace")
+
+    def released(values: Any) -> np.ndarray:
+        return mechanism.randomize(values, BOUNDS, 1.0, noise=source).values
+
+    mine, theirs = np.linspace(1, 3, 33), np.linspace(4, 2, 33)
+    released(mine)
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, released(theirs).tobytes())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        other = np.frombuffer(pipe.read())
+    cancelled = np.isclose(released(mine) - other, mine - theirs, atol=1e-4).sum()
+    if cancelled > 3:
+        raise CaughtError(f"noise must not be used twice, got {cancelled} of 33 values exposed by a subtraction")
+
+
+HAIR = Fraction(1, 10**9)
+
+
+@planted(
+    "channel column off by a hair",
+    "input_perturbation.made_channel",
+    "exact check of the table, in fractions",
+    lambda: table_in_fractions(),
+    "beyond it",
+)
+def column_off_by_a_hair(patch: Patch) -> None:
+    sound = input_perturbation.made_channel
+
+    def bent(levels, epsilon):
+        channel = sound(levels, epsilon)
+        counts = channel.counts.copy()
+        symbol = counts.max(axis=1).argmax()
+        high, low = counts[:, symbol].argmax(), counts[:, symbol].argmin()
+        allowed = exp_below(Fraction(epsilon)) * int(counts[low, symbol])
+        extra = math.ceil(allowed * (1 + HAIR)) - int(counts[high, symbol])
+        donor = next(place for place in counts[high].argsort()[::-1] if place != symbol)
+        counts[high, symbol] += extra
+        counts[high, donor] -= extra
+        off = object.__new__(Channel)  # past the constructor, which would refuse it
+        for name, value in (*vars(channel).items(), ("counts", counts)):
+            object.__setattr__(off, name, value)
+        return off
+
+    patch.setattr(input_perturbation, "made_channel", bent)
+
+
+def exp_below(x: Fraction) -> Fraction:
+    """A lower bound on e^x, x > 0, by its series in fractions: every term left out is positive."""
+    term, total = Fraction(1), Fraction(1)
+    for n in range(1, 60):
+        term *= x / n
+        total += term
+    return total
+
+
+def table_in_fractions() -> None:
+    """The table that plan and run take, ratio by ratio, in fractions."""
+    channel = tv.InputPerturbation()._channel(BOUNDS, 1.0)
+    bound = exp_below(Fraction(channel.epsilon))
+    for column in channel.counts.T.tolist():
+        if max(column) > bound * min(column):
+            raise CaughtError("a column must keep within e^epsilon, got a count beyond it")
+
+
+@planted(
+    "empty rows without noise under entry",
+    "gradient_perturbation._row_step",
+    "replay: calls differ in shape",
+    lambda: replay_all(ROWS, tensor(), "entry", 4.0, 0.0),
+    "one shape and scale",
+)
+def empty_rows_without_noise(patch: Patch) -> None:
+    sound = gradient_perturbation._row_step
+
+    def sparing(*arguments):
+        *rest, source = arguments
+
+        def rows(statistic, **parameters):
+            known, released = np.flatnonzero(statistic.any(axis=1)), np.zeros_like(statistic)
+            if known.size:
+                noisy = source.rows(statistic[known], **parameters)
+                both = min(len(noisy), len(known))  # a replay answers with the rows that the other run had
+                released[known[:both]] = noisy[:both]
+            return released
+
+        return sound(*rest, Through(source, rows=rows))
+
+    patch.setattr(gradient_perturbation, "_row_step", sparing)
+
+
+if __name__ == "__main__":
+    main()
