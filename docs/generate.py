@@ -1,4 +1,4 @@
-"""Writes the pages that are made from the code: choose_a_mechanism.md and guarantee.schema.json (`make docs`)."""
+"""Writes the pages that are made from the code: choose_a_mechanism.md and the two schemas (`make docs`)."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import tensorveil as tv
 from tensorveil.privacy.guarantee import SCHEMA_VERSION, STATUSES, Guarantee
 from tensorveil.privacy.theorems import THEOREMS
+from tensorveil.release.certificate import Certificate
 
 FOLDER = Path(__file__).parent
 UNITS = ("value", "slice_values", "entry", "slice")
@@ -138,6 +139,7 @@ def pages() -> dict[str, str]:
     return {
         "choose_a_mechanism.md": choose_page(),
         "guarantee.schema.json": json.dumps(guarantee_schema(), indent=1) + "\n",
+        "certificate.schema.json": json.dumps(Certificate.json_schema(), indent=1) + "\n",
     }
 
 

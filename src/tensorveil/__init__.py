@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tensorveil import audit as audit
     from tensorveil.data import synthetic as synthetic
     from tensorveil.data.files import read as read
     from tensorveil.data.movielens import download_movielens as download_movielens
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tensorveil.mechanisms.input_perturbation import InputPerturbation as InputPerturbation
     from tensorveil.mechanisms.output_perturbation import OutputPerturbation as OutputPerturbation
     from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation as StatisticPerturbation
+    from tensorveil.mechanisms.sum_perturbation import SumPerturbation as SumPerturbation
     from tensorveil.mechanisms.with_offsets import WithOffsets as WithOffsets
     from tensorveil.metrics import rmse as rmse
     from tensorveil.models import algebra as algebra
@@ -36,10 +38,12 @@ if TYPE_CHECKING:
     from tensorveil.privacy.guarantee import Guarantee as Guarantee
     from tensorveil.privacy.plan import Plan as Plan
     from tensorveil.privacy.units import Unit as Unit
+    from tensorveil.release.certificate import Certificate as Certificate
     from tensorveil.release.fitting import complete as complete
     from tensorveil.release.fitting import fit as fit
     from tensorveil.release.ledger import Ledger as Ledger
     from tensorveil.release.release import Release as Release
+    from tensorveil.release.verification import verify as verify
     from tensorveil.solvers.als import ALS as ALS
     from tensorveil.solvers.sgd import SGD as SGD
     from tensorveil.solvers.start import NormalStart as NormalStart
@@ -57,6 +61,7 @@ _HOMES = {
     "Plan": "tensorveil.privacy.plan",
     "Release": "tensorveil.release.release",
     "StatisticPerturbation": "tensorveil.mechanisms.statistic_perturbation",
+    "SumPerturbation": "tensorveil.mechanisms.sum_perturbation",
     "Unit": "tensorveil.privacy.units",
     "UnprovenError": "tensorveil.errors",
     "complete": "tensorveil.release.fitting",
@@ -64,6 +69,7 @@ _HOMES = {
     "BiScaling": "tensorveil.data.scaling",
     "BudgetError": "tensorveil.errors",
     "CP": "tensorveil.models.cp",
+    "Certificate": "tensorveil.release.certificate",
     "CPModel": "tensorveil.models.cp",
     "DivergenceError": "tensorveil.errors",
     "ExactNoise": "tensorveil.privacy.exact_noise",
@@ -80,12 +86,14 @@ _HOMES = {
     "UniformStart": "tensorveil.solvers.start",
     "WithOffsets": "tensorveil.mechanisms.with_offsets",
     "algebra": "tensorveil.models.algebra",
+    "audit": "tensorveil.audit",
     "download_movielens": "tensorveil.data.movielens",
     "load_movielens": "tensorveil.data.movielens",
     "published": "tensorveil.mechanisms.published",
     "read": "tensorveil.data.files",
     "rmse": "tensorveil.metrics",
     "synthetic": "tensorveil.data.synthetic",
+    "verify": "tensorveil.release.verification",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

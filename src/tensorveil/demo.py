@@ -21,9 +21,13 @@ from tensorveil.solvers.sgd import SGD
 Floats = NDArray[np.float64]
 
 ZONES = (
-    "Airport Old Town Harbour Station University Hospital Stadium Market Museum Park Castle Bridge "
-    "Northgate Southgate Eastend Westend Hillside Riverside Meadows Orchard Mill Foundry Docks Beach"
-).replace("Old Town", "Old-Town").split()
+    (
+        "Airport Old Town Harbour Station University Hospital Stadium Market Museum Park Castle Bridge "
+        "Northgate Southgate Eastend Westend Hillside Riverside Meadows Orchard Mill Foundry Docks Beach"
+    )
+    .replace("Old Town", "Old-Town")
+    .split()
+)
 HOURS = tuple(f"{hour:02d}:00" for hour in range(24))
 MODES = ("origin", "destination", "hour")
 VALUE = "minutes"
@@ -74,7 +78,9 @@ def make_data() -> DemoData:
     seen = generator.random(len(cells)) < OBSERVED
     values = truth[tuple(cells[seen].T)] + NOISE * generator.standard_normal(int(seen.sum()))
     labels = (ZONES, ZONES, HOURS)
-    train = Observations(cells[seen], np.round(np.clip(values, LOW, HIGH), 1), truth.shape, mode_names=MODES, labels=labels)
+    train = Observations(
+        cells[seen], np.round(np.clip(values, LOW, HIGH), 1), truth.shape, mode_names=MODES, labels=labels
+    )
     return DemoData(train, cells[~seen], truth[tuple(cells[~seen].T)])
 
 
@@ -101,7 +107,9 @@ def compare(data: DemoData, release: Release) -> list[DemoRow]:
     return [
         DemoRow("the mean of all trips (floor)", "none", rmse(data.truth, mean)),
         DemoRow("alternating least squares", "none", rmse(data.truth, np.clip(plain, LOW, HIGH))),
-        DemoRow("this release", f"{stated.status}, epsilon {stated.epsilon:g}", rmse(data.truth, release.predict(where))),
+        DemoRow(
+            "this release", f"{stated.status}, epsilon {stated.epsilon:g}", rmse(data.truth, release.predict(where))
+        ),
         DemoRow(
             "the paper's gradient perturbation",
             f"claimed epsilon {stated.epsilon:g}, not true",
@@ -113,7 +121,7 @@ def compare(data: DemoData, release: Release) -> list[DemoRow]:
 def _known_to(release: Release, holes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Coordinates in the order of the release's own labels, which were read from the file and sorted."""
     columns = []
-    for mode, (ours, theirs) in enumerate(zip((ZONES, ZONES, HOURS), release.labels, strict=True)):
-        place = {str(label): index for index, label in enumerate(theirs)}
+    for mode, (ours, theirs) in enumerate(zip((ZONES, ZONES, HOURS), release.labels or (), strict=True)):
+        place = {str(label): index for index, label in enumerate(ours if theirs is None else theirs)}
         columns.append(np.array([place[label] for label in ours])[holes[:, mode]])
     return np.column_stack(columns)

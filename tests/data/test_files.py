@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import doctest
 import os
 import pickle
 import zipfile
@@ -15,6 +16,7 @@ import scipy.io
 import scipy.sparse
 
 import tensorveil as tv
+from tensorveil.data import array_files, sources, text_files
 from tensorveil.data.files import coordinates_of, read, read_table
 from tensorveil.data.movielens import load_movielens
 from tensorveil.errors import InputError, SizeError, UnprovenError
@@ -225,6 +227,10 @@ def test_dates_given_as_labels_of_a_binned_mode(write):
         observations = read(path, ["user", "time"], "stars", bins={"time": "day"}, labels={"time": given})
         assert observations.shape == (3, 5)
         assert observations.coordinates[:, 1].tolist() == [2, 3, 3, 1]
+    zone = dt.timezone(dt.timedelta(hours=-2))
+    aware = [dt.datetime(1969, 12, 31, 23, tzinfo=zone), dt.datetime(1970, 1, 2, 1, tzinfo=zone)]  # 1 and 2 January
+    wanted = coordinates_of({"time": [0, DAY, 2 * DAY]}, ["time"], [aware], ["day"])
+    assert wanted.tolist() == [[0], [1], [-1]]
     with pytest.raises(InputError, match=r"binned by day, must be written like 1998-03-08"):
         read(path, ["user", "time"], "stars", bins={"time": "day"}, labels={"time": ["1.1.1970"]})
 
@@ -351,9 +357,8 @@ def test_npz_and_mat_in_every_form(tmp_path):
     np.savez(tmp_path / "entries.npz", coordinates=where, values=values, shape=(2, 3))
     scipy.sparse.save_npz(tmp_path / "sparse.npz", scipy.sparse.coo_array((values, tuple(where.T)), shape=(2, 3)))
     scipy.io.savemat(tmp_path / "dense.mat", {"tensor": DENSE, "rank": 3.0, "name": "x"})
-    scipy.io.savemat(tmp_path / "four.mat", {"tensor": DENSE}, format="4")
     scipy.io.savemat(tmp_path / "small.mat", {"tensor": DENSE}, do_compression=True)
-    for name in ("dense.npz", "two.npz", "entries.npz", "sparse.npz", "dense.mat", "four.mat", "small.mat"):
+    for name in ("dense.npz", "two.npz", "entries.npz", "sparse.npz", "dense.mat", "small.mat"):
         value = "tensor" if name == "two.npz" else None
         found = read(tmp_path / name, value=value)
         assert found == known, name
@@ -404,12 +409,33 @@ def test_arrays_are_never_unpickled_and_never_absurd(tmp_path):
 
 
 def test_a_declared_size_beyond_all_measure_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    from tensorveil.data import array_files
-
-    monkeypatch.setattr(array_files, "MOST_BYTES", 1000)
-    np.savez_compressed(tmp_path / "data.npz", tensor=np.zeros((20, 20)))
-    with pytest.raises(SizeError, match="at most 1,000 bytes"):
+    np.savez_compressed(tmp_path / "data.npz", tensor=np.zeros((200, 200)))
+    assert len(read(tmp_path / "data.npz")) == 40_000
+    with monkeypatch.context() as patch:
+        patch.setattr(array_files, "MOST_BYTES", 1000)
+        with pytest.raises(SizeError, match="at most 1,000 bytes"):
+            read(tmp_path / "data.npz")
+    monkeypatch.setattr(array_files, "SUSPECT_BYTES", 1000)
+    with pytest.raises(SizeError, match="at most 200 times its compressed size"):
         read(tmp_path / "data.npz")
+    zeros = np.zeros(10**5)
+    table = pa.table({"user": zeros.astype(int), "film": np.arange(10**5) // 999, "stars": zeros})
+    pq.write_table(table, tmp_path / "p.parquet")
+    assert (tmp_path / "p.parquet").stat().st_size < 10**4
+    monkeypatch.setattr(sources, "SUSPECT_ROWS", 1000)
+    monkeypatch.setattr(sources, "SUSPECT_RATIO", 10)
+    with pytest.raises(SizeError, match="at most 10 a byte where that is much, this one declares 100,000"):
+        read(tmp_path / "p.parquet", MODES, "stars")
+
+
+@pytest.mark.parametrize("kind", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("shape", [(1, 2), (3, 4), (2, 3, 4), (2, 1, 3, 2), (3, 2, 1, 2, 2)])
+@pytest.mark.parametrize("compression", [False, True])
+def test_matlab_arrays_are_those_that_scipy_wrote(tmp_path, kind, shape, compression):
+    array = np.random.default_rng(1).integers(0, 100, shape).astype(kind)
+    others = {"name": "text", "cells": np.array([1, "a"], dtype=object), "complex": np.array([1j, 2]), "one": 1.0}
+    scipy.io.savemat(tmp_path / "a.mat", {**others, "long_name_of_an_array": array}, do_compression=compression)
+    assert np.array_equal(read(tmp_path / "a.mat").to_dense(), array)
 
 
 def test_new_matlab_files_are_refused_by_their_version(write):
@@ -430,7 +456,8 @@ SECRET = "s3cret"
         (
             ["a,1,2,0", f"b,1,{SECRET},0", "c,1,,0", "d,1,nan,0"],
             {},
-            "3 rows must have a finite number in column 'stars', got none in lines {2}, {3}, {4}; correct or remove them",
+            "3 rows must have a finite number in column 'stars', got none in lines {2}, {3}, {4}; correct "
+            "or remove them",
         ),
         (["a,1,2,0", "b,1,inf,0"], {}, "1 row must have a finite number in column 'stars', got none in line {2};"),
         (["a,1,2,0", "b,1,1e999,0"], {}, "1 row must have a finite number in column 'stars', got none in line {2};"),
@@ -448,7 +475,8 @@ SECRET = "s3cret"
         (
             ["1,1,2,0", "4,1,2,0", f"{SECRET},1,2,0", "1.5,1,1,1", "0,1,1,1", "-1,1,1,1", ",1,1,1", "2,1,1,1"],
             {"shape": (3, None), "first_index": 1},
-            "6 rows must have a whole number from 1 to 3 in column 'user', got another or none in lines {2}, {3}, {4}, {5}, {6} and 1 more;",
+            "6 rows must have a whole number from 1 to 3 in column 'user', got another "
+            "or none in lines {2}, {3}, {4}, {5}, {6} and 1 more;",
         ),
         (
             [
@@ -481,7 +509,8 @@ SECRET = "s3cret"
         (
             [",1,2,0", "b,1,two,0"],
             {},
-            "1 row must have a label in column 'user', got none in line {1}; 1 row must have a finite number in column 'stars', got none in line {2}; correct",
+            "1 row must have a label in column 'user', got none in line {1}; 1 row must have a finite "
+            "number in column 'stars', got none in line {2}; correct",
         ),
     ],
 )
@@ -495,13 +524,14 @@ def test_bad_rows_are_counted_and_named_by_their_lines(write, lines, extra, mess
     assert SECRET not in str(caught.value)
 
 
-def test_bad_rows_far_into_a_large_file(write):
-    lines = [f"u{number},{number % 7},1,0" for number in range(900_000)]
-    lines[700_000], lines[800_000] = "u,1,x,0", "u,2,NaN,0"
-    with pytest.raises(InputError, match="2 rows must have a finite number .* in lines 700002, 800002;"):
+def test_bad_rows_far_into_a_file_of_many_blocks(write, monkeypatch):
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 2**14)
+    lines = [f"u{number},{number % 7},1,0" for number in range(90_000)]
+    lines[70_000], lines[80_000] = "u,1,x,0", "u,2,NaN,0"
+    with pytest.raises(InputError, match=r"2 rows must have a finite number .* in lines 70002, 80002;"):
         read(write(text([]) + "\n".join(lines)), MODES, "stars")
-    lines[700_000] = "u,1,1"
-    with pytest.raises(InputError, match="1 row must have 4 fields.* in line 700002;"):
+    lines[70_000] = "u,1,1"
+    with pytest.raises(InputError, match=r"1 row must have 4 fields.* in line 70002;"):
         read(write(text([]) + "\n".join(lines)), MODES, "stars")
 
 
@@ -528,7 +558,8 @@ def test_bad_rows_of_other_formats(write, tmp_path):
         read(tmp_path / "p.parquet", MODES, "stars")
     assert str(caught.value) == (
         "2 rows must have a label in column 'user', got none in rows 2, 3; 1 row must have a label in column 'film', "
-        "got none in row 3; 1 row must have a finite number in column 'stars', got none in row 3; correct or remove them"
+        "got none in row 3; 1 row must have a finite number in column 'stars', got none in row 3; "
+        "correct or remove them"
     )
     np.savez(tmp_path / "a.npz", coordinates=[[0, 0], [1, 5], [-1, 0]], values=[1.0, np.nan, 2.0], shape=[2, 3])
     with pytest.raises(
@@ -603,7 +634,7 @@ def test_arguments_that_do_not_fit_are_refused(write, arguments, message):
 
 
 def test_folders_and_other_formats_refuse_what_is_not_theirs(write, tmp_path):
-    with pytest.raises(InputError, match="must hold files that end in .parquet"):
+    with pytest.raises(InputError, match=r"must hold files that end in .parquet"):
         read(tmp_path, MODES, "stars")
     with pytest.raises(InputError, match="path must be a file for the format 'csv'"):
         read(tmp_path, MODES, "stars", format="csv")
@@ -623,6 +654,28 @@ def test_folders_and_other_formats_refuse_what_is_not_theirs(write, tmp_path):
         read(tmp_path / "b.parquet", MODES, "stars")
 
 
+def test_a_first_row_of_data_taken_for_a_header_is_not_told(write):
+    for content in ("17;5;3\n18;5;2\n", "17,17,5\n", "17,18,4321\n"):
+        with pytest.raises(InputError) as caught:
+            read(write(content), MODES, "stars")
+        assert "17" not in str(caught.value)
+        assert "give columns" in str(caught.value) or "needs columns" in str(caught.value) or ";" in content
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.bool_(), pa.binary(), pa.time32("s"), pa.decimal128(5, 1)])
+def test_columns_of_kinds_that_are_no_labels(tmp_path, kind):
+    cells = {pa.list_(pa.int64()): [[1], [2]], pa.bool_(): [True, False], pa.binary(): [b"a", b"b"]}.get(kind, [1, 2])
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"user": pa.array(cells, kind), "film": [1, 2], "stars": [1, 2]}), path)
+    for labels in ({}, {"user": ["a", "b"]}):
+        with pytest.raises(InputError, match="must hold texts, whole numbers or dates"):
+            read(path, MODES, "stars", labels=labels)
+    with pytest.raises(InputError, match="must hold texts, whole numbers or dates"):
+        coordinates_of(pq.read_table(path), MODES, [["a"], [1]])
+    with pytest.raises(InputError, match="must be 2, one a mode"):
+        coordinates_of(pq.read_table(path), MODES, [["a"]])
+
+
 # --- tables and coordinates for predicting
 
 
@@ -635,7 +688,7 @@ def test_a_table_keeps_labels_as_they_are(write):
         "name": ["a", "7", "b"],
         "e": [None, None, None],
     }
-    with pytest.raises(InputError, match="1 row must have 2 fields.* in line 3"):
+    with pytest.raises(InputError, match=r"1 row must have 2 fields.* in line 3"):
         read_table(write("a,b\n1,2\n3\n"))
 
 
@@ -673,6 +726,13 @@ def test_coordinates_by_bins_and_first_index():
         assert found.tolist() == [[1, 0], [0, 1], [-1, -1]]
     with pytest.raises(InputError, match="one column for each of the modes"):
         coordinates_of(table, ["when", "user"], [None, None])
+
+
+def test_the_page_on_files_gives_what_it_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "files.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert (failed, tried >= 10) == (0, True)
 
 
 # --- real data

@@ -17,74 +17,41 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from privacy.planting import CaughtError, Patch, Through, main, planted
+from privacy.planting import (
+    BOUNDS,
+    SHAPE,
+    CaughtError,
+    Patch,
+    Through,
+    main,
+    many_users,
+    planted,
+    quiet,
+    replay_all,
+    replay_one_value,
+    spread_values,
+    tensor,
+)
 from tensorveil.audit.lower_bounds import lower_bound_from_scores
-from tensorveil.audit.neighbours import neighbours
-from tensorveil.audit.replays import Replay, replay
+from tensorveil.audit.replays import replay
 from tensorveil.kernels import gradients
-from tensorveil.mechanisms import gradient_perturbation, input_perturbation, statistic_perturbation
+from tensorveil.mechanisms import (
+    gradient_perturbation,
+    input_perturbation,
+    private_offsets,
+    statistic_perturbation,
+    sums,
+)
 from tensorveil.privacy import noise
 from tensorveil.privacy.channels import Channel
 from tensorveil.release import fitting
 
-BOUNDS = tv.Bounds(1, 5)
-SHAPE = (5, 4, 3)
 SURE = 1 - 1e-6  # confidence of audits
 
 
 JOINT = tv.GradientPerturbation(steps=4)
 ROWS = tv.GradientPerturbation(form="rows", steps=4)
 SAMPLED = tv.GradientPerturbation(steps=4, sampling_probability=0.5)
-
-
-# --- data and checks ------------------------------------------------------------------------------------------------
-
-
-def tensor(repeated: int = 8, gap: int = 3) -> tv.Observations:
-    """A rank-one tensor at its bounds, each cell seen several times; one index of the first mode is empty."""
-    rng = np.random.default_rng(0)
-    signs = [rng.choice([-1.0, 1.0], size) for size in SHAPE]
-    where = np.tile(np.argwhere(np.ones(SHAPE)), (repeated, 1))
-    where = where[where[:, 0] != gap]
-    values = 3 + 2 * np.einsum("i,j,k->ijk", *signs)[tuple(where.T)]
-    return tv.Observations(where, values, SHAPE, duplicates="keep")
-
-
-def many_users() -> tv.Observations:
-    """Forty users of two kinds with many observations each, so that later stages are not drowned in noise."""
-    signs = np.einsum("i,j,k->ijk", np.tile([1, -1], 20), [1, -1, 1], [1, 1, -1])
-    where = np.tile(np.argwhere(np.ones(signs.shape)), (4, 1))
-    return tv.Observations(where, np.tile(3.0 + 2 * signs.ravel(), 4), signs.shape, duplicates="keep")
-
-
-def spread_values() -> tv.Observations:
-    """Every cell once, values inside the bounds."""
-    where = np.argwhere(np.ones(SHAPE))
-    return tv.Observations(where, np.random.default_rng(1).uniform(2, 4, len(where)), SHAPE)
-
-
-def quiet(first: float, row: int = 0, count: int = 3000) -> tv.Observations:
-    """Many values in the middle, so that the clip norm is small, and one of its own at the row's start."""
-    where = np.array(list(np.ndindex(3, 3)))
-    where = np.concatenate([where[[3 * row]], where[np.arange(count) % 9]])
-    return tv.Observations(where, np.append(first, np.full(count, 3.0)), (3, 3), duplicates="keep")
-
-
-def replay_all(
-    mechanism: Any, observations: tv.Observations, unit: str, epsilon: float, delta: float, limit: int = 6
-) -> list[Replay]:
-    """Replay neighbours that hurt; a ReplayError where one is told apart."""
-    plan = mechanism.plan(tv.CP(2), BOUNDS, unit, epsilon, delta, shape=observations.shape)
-    return [replay(*pair, plan) for pair in neighbours(observations, unit, BOUNDS, limit)]
-
-
-def replay_one_value(mechanism: Any, delta: float) -> None:
-    """One value among many equal ones goes from bound to bound, far beyond the clip norm on both sides."""
-    plan = mechanism.plan(tv.CP(1), BOUNDS, "value", 10.0, delta, shape=(3, 3))
-    replay(quiet(1.0), quiet(5.0), plan)
-
-
-# --- the bugs -------------------------------------------------------------------------------------------------------
 
 
 @planted(
@@ -374,6 +341,32 @@ def brute_force_one_value() -> None:
     plan = tv.GradientPerturbation(form="rows", steps=4).plan(tv.CP(1), BOUNDS, "value", 20.0, 0.0, shape=(3, 3))
     for seed in range(12):
         replay(quiet(1.0, row=seed % 3), quiet(5.0, row=seed % 3), plan, seed=seed)
+
+
+@planted(
+    "rounding after the sum, of whole sums",
+    "private_offsets.whole_sums",
+    "brute force over 8 replays: whole numbers, compared exactly",
+    lambda: whole_numbers_exactly(),
+    "declared sensitivity",
+)
+def rounding_of_whole_sums(patch: Patch) -> None:
+    def late(rows, contributions, size):
+        return np.rint(np.bincount(rows, contributions, size) * sums.CONTRIBUTION_STEPS).astype(np.int64)
+
+    patch.setattr(private_offsets, "whole_sums", late)
+
+
+def whole_numbers_exactly() -> None:
+    """One step in 2^31 is within the tolerance of a replay for floats; Laplace statistics are whole numbers."""
+    rng, shape = np.random.default_rng(0), (200, 7, 5)
+    where = np.argwhere(rng.random(shape) < 0.4)
+    narrow = tv.Observations(where, 3 + rng.normal(0, 0.05, len(where)), shape)
+    mechanism = tv.StatisticPerturbation(sweeps=1, level_share=0.5)
+    for found in replay_all(mechanism, narrow, "slice_values:0", 40.0, 0.0, limit=8):
+        shares = [share for share, call in zip(found.used, found.calls, strict=True) if call.kind == "laplace"]
+        if max(shares) > 1:
+            raise CaughtError(f"a call must move by its declared sensitivity at most, got {max(shares):.15g} times it")
 
 
 @planted(

@@ -1,4 +1,4 @@
-"""How a privacy bug is planted and caught, and the page that lists all of them; the bugs are in planted_bugs.py."""
+"""How a privacy bug is planted and caught, data that hurt, and the page; the bugs are in planted_bugs.py."""
 
 import argparse
 import re
@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tensorveil.audit.replays import ReplayError
+import tensorveil as tv
+from tensorveil.audit.neighbours import neighbours
+from tensorveil.audit.replays import Replay, ReplayError, replay
 
 PAGE = Path(__file__).parents[2] / "docs" / "planted_bugs.md"
+BOUNDS = tv.Bounds(1, 5)
+SHAPE = (5, 4, 3)
 Patch = pytest.MonkeyPatch
 
 
@@ -70,6 +75,50 @@ def planted(*words: Any, slow: bool = False) -> Callable[[Callable[[Patch], None
         return plant
 
     return enlist
+
+
+def tensor(repeated: int = 8, gap: int = 3) -> tv.Observations:
+    """A rank-one tensor at its bounds, each cell seen several times; one index of the first mode is empty."""
+    rng = np.random.default_rng(0)
+    signs = [rng.choice([-1.0, 1.0], size) for size in SHAPE]
+    where = np.tile(np.argwhere(np.ones(SHAPE)), (repeated, 1))
+    where = where[where[:, 0] != gap]
+    values = 3 + 2 * np.einsum("i,j,k->ijk", *signs)[tuple(where.T)]
+    return tv.Observations(where, values, SHAPE, duplicates="keep")
+
+
+def many_users() -> tv.Observations:
+    """Forty users of two kinds with many observations each, so that later stages are not drowned in noise."""
+    signs = np.einsum("i,j,k->ijk", np.tile([1, -1], 20), [1, -1, 1], [1, 1, -1])
+    where = np.tile(np.argwhere(np.ones(signs.shape)), (4, 1))
+    return tv.Observations(where, np.tile(3.0 + 2 * signs.ravel(), 4), signs.shape, duplicates="keep")
+
+
+def spread_values() -> tv.Observations:
+    """Every cell once, values inside the bounds."""
+    where = np.argwhere(np.ones(SHAPE))
+    return tv.Observations(where, np.random.default_rng(1).uniform(2, 4, len(where)), SHAPE)
+
+
+def quiet(first: float, row: int = 0, count: int = 3000) -> tv.Observations:
+    """Many values in the middle, so that the clip norm is small, and one of its own at the row's start."""
+    where = np.array(list(np.ndindex(3, 3)))
+    where = np.concatenate([where[[3 * row]], where[np.arange(count) % 9]])
+    return tv.Observations(where, np.append(first, np.full(count, 3.0)), (3, 3), duplicates="keep")
+
+
+def replay_all(
+    mechanism: Any, observations: tv.Observations, unit: str, epsilon: float, delta: float, limit: int = 6
+) -> list[Replay]:
+    """Replay neighbours that hurt; a ReplayError where one is told apart."""
+    plan = mechanism.plan(tv.CP(2), BOUNDS, unit, epsilon, delta, shape=observations.shape)
+    return [replay(*pair, plan) for pair in neighbours(observations, unit, BOUNDS, limit)]
+
+
+def replay_one_value(mechanism: Any, delta: float) -> None:
+    """One value among many equal ones goes from bound to bound, far beyond the clip norm on both sides."""
+    plan = mechanism.plan(tv.CP(1), BOUNDS, "value", 10.0, delta, shape=(3, 3))
+    replay(quiet(1.0), quiet(5.0), plan)
 
 
 HEAD = """# Planted bugs

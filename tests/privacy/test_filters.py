@@ -79,11 +79,21 @@ def divergence(order, p, q, z):
 def test_the_replaced_pair_is_within_its_bound_and_close_to_it(order, q, z):
     event = SampledGaussianEvent(z, q, 1, True)
     true = divergence(order, [(1 - q, 0), (q, 1)], [(1 - q, 0), (q, -1)], z)
-    assert true <= renyi(event, 1, order) <= 1.6 * true
+    assert true <= renyi(event, 1, order)
+    assert order < 5 or renyi(event, 1, order) <= 1.6 * true
     # a unit that is removed and added again under add/remove is the same pair
     assert renyi(SampledGaussianEvent(z, q, 1, False), 2, order) == renyi(event, 1, order)
     # without sampling credit it is the Gaussian at distance 2
     assert renyi(SampledGaussianEvent(z, 1.0, 1, True), 1, order) == pytest.approx(order * 2 / z**2)
+
+
+@pytest.mark.parametrize("order, q, z", [(2, 0.3, 1.0), (5, 0.9, 0.7), (19, 0.01, 2.0), (27, 0.5, 12.0)])
+def test_a_sampled_gaussian_is_no_farther_apart_the_other_way(order, q, z):
+    mixture, base = [(1 - q, 0), (q, 1)], [(1.0, 0)]
+    charged = renyi(SampledGaussianEvent(z, q, 1, False), 1, order)
+    assert (
+        divergence(order, base, mixture, z) <= divergence(order, mixture, base, z) == pytest.approx(charged, rel=1e-4)
+    )
 
 
 @pytest.mark.parametrize("epsilon", [1e-4, 0.1, 1.0, 4.0])
@@ -117,7 +127,9 @@ def test_a_sampled_event_is_dominated_by_the_gaussian_it_is_charged_as(q, steps)
 def test_each_limit_keeps_its_share_of_the_budget(epsilon, delta):
     found = limits(epsilon, delta)
     assert found.gaussian > 0
-    assert accounting.epsilon_of([GaussianEvent(found.gaussian**-0.5)], delta * 15 / 32) <= epsilon * (1 + 1e-6)
+    mu = math.sqrt(found.gaussian)
+    at_limit = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+    assert 0.999 * delta * 15 / 32 <= at_limit <= delta * 15 / 32
     usable = [(order, limit) for order, limit in zip(found.orders, found.renyi, strict=True) if limit > 0]
     assert usable
     for order, limit in usable:
@@ -189,7 +201,9 @@ def test_modes_do_not_mix():
     small = charge(GaussianEvent(30.0), epsilon=0.2, delta=1e-7)
     assert admitted([small], within, CLASSES) == CLASSES
     assert admitted([small], within, ADDED) == ADDED
-    exact = charge(GaussianEvent(accounting.calibrate(lambda z: [GaussianEvent(z)], 1.0, 1e-6)), epsilon=1.0, delta=1e-6)
+    exact = charge(
+        GaussianEvent(accounting.calibrate(lambda z: [GaussianEvent(z)], 1.0, 1e-6)), epsilon=1.0, delta=1e-6
+    )
     assert admitted([exact], within, CLASSES) is None
 
 
@@ -213,14 +227,13 @@ def test_four_half_releases_fit_into_a_budget_of_one():
     assert admitted([half] * 4, within) is None
 
 
-events = st.one_of(
+plain = st.one_of(
     st.builds(PureEvent, st.floats(0.01, 0.4), st.integers(1, 3)),
     st.builds(GaussianEvent, st.floats(4.0, 80.0), st.integers(1, 3)),
-    st.builds(SampledGaussianEvent, st.floats(1.0, 6.0), st.floats(0.001, 0.1), st.integers(1, 60), st.just(False)),
 )
-replaced = st.builds(
-    SampledGaussianEvent, st.floats(2.0, 9.0), st.floats(0.001, 0.1), st.integers(1, 60), st.just(True)
-)
+counts, shares = st.integers(1, 60), st.floats(0.001, 0.1)
+added = st.builds(SampledGaussianEvent, st.floats(1.0, 6.0), shares, counts, st.just(False))
+replaced = st.builds(SampledGaussianEvent, st.floats(2.0, 9.0), shares, counts, st.just(True))
 
 
 def what_is_admitted_costs_no_more_than_the_budget(sequence, budget, unit):
@@ -233,7 +246,9 @@ def what_is_admitted_costs_no_more_than_the_budget(sequence, budget, unit):
         assert accounting.epsilon_of(together, budget[1]) <= budget[0]
 
 
-@given(st.lists(events, min_size=1, max_size=8), st.sampled_from([(0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-4)]))
+@given(
+    st.lists(st.one_of(plain, added), min_size=1, max_size=8), st.sampled_from([(0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-4)])
+)
 @settings(max_examples=10, deadline=None)
 def test_what_is_admitted_costs_no_more_than_the_budget(sequence, budget):
     what_is_admitted_costs_no_more_than_the_budget(sequence, budget, ENTRY)
@@ -241,17 +256,19 @@ def test_what_is_admitted_costs_no_more_than_the_budget(sequence, budget):
 
 @pytest.mark.slow
 @given(
-    st.lists(st.one_of(events.filter(lambda e: not isinstance(e, SampledGaussianEvent)), replaced), min_size=4, max_size=25),
+    st.lists(st.one_of(plain, replaced), min_size=4, max_size=25),
     st.sampled_from([(0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-4)]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_is_admitted_costs_no_more_than_the_budget_when_values_are_replaced(sequence, budget):
     what_is_admitted_costs_no_more_than_the_budget(sequence, budget, VALUE)
 
 
 @pytest.mark.slow
-@given(st.lists(events, min_size=4, max_size=30), st.sampled_from([(0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-4)]))
-@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(plain, added), min_size=4, max_size=30), st.sampled_from([(0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-4)])
+)
+@settings(max_examples=40, deadline=None)
 def test_long_sequences_cost_no_more_than_the_budget(sequence, budget):
     what_is_admitted_costs_no_more_than_the_budget(sequence, budget, ENTRY)
 
@@ -281,7 +298,9 @@ def best_adversary(menu, within, mode, epsilon):
             more = tuple(count + (number == place) for number, count in enumerate(counts))
             if allowed(more):
                 reached = sum(
-                    p * value(more, round(loss + math.log(p / q), 9) if q > 0 else math.inf) for p, q in chances if p > 0
+                    p * value(more, round(loss + math.log(p / q), 9) if q > 0 else math.inf)
+                    for p, q in chances
+                    if p > 0
                 )
                 found = max(found, reached)
         return found
@@ -431,7 +450,7 @@ def test_what_is_left_is_admitted_and_more_is_not():
         epsilon, delta = filters.largest_gaussian(sums, within, mode)
         for factor, fits in ((1 - 1e-4, True), (1 + 1e-3, False)):
             stated = factor * epsilon
-            z = accounting.calibrate(lambda z: [GaussianEvent(z)], stated, delta)  # noqa: B023
+            z = accounting.calibrate(lambda z: [GaussianEvent(z)], stated, delta)
             found = admitted([*taken, charge(GaussianEvent(z), epsilon=stated, delta=delta)], within, mode)
             assert bool(found) == fits
     assert filters.share_used(filters.total([], within.orders), within, None) == 0
@@ -453,8 +472,12 @@ def test_a_charge_must_be_whole():
         Charge(VALUE, (GaussianEvent(1.0),), 1.0, 0.0, 5)
     with pytest.raises(tv.InputError, match="gaussian_coordinates"):
         Charge(VALUE, (GaussianEvent(1.0),), 1.0, 1e-6)
-    with pytest.raises(tv.InputError, match="events"):
-        Charge(VALUE, (), 1.0)
+    for events in ((), [PureEvent(1.0)], PureEvent(1.0), (1.0,)):
+        with pytest.raises(tv.InputError, match="events"):
+            Charge(VALUE, events, 1.0)
+    for unit, replace in ((VALUE, False), (ENTRY, True)):
+        with pytest.raises(tv.InputError, match="replace must be"):
+            Charge(unit, (SampledGaussianEvent(2.0, 0.1, 5, replace),), 1.0, 1e-6, 5)
     for delta in (1.0, -0.1, math.nan):
         with pytest.raises(tv.InputError, match="delta"):
             filters.limits(1.0, delta, (2,))

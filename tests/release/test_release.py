@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorly as tl
 
 import tensorveil as tv
 from tensorveil.models.completion import Completion
@@ -76,3 +77,56 @@ def test_a_joint_release_predicts_for_nobody_until_personalized():
     assert owned.predict([[0, 2, 0]]).tolist() == [3.0]
     with pytest.raises(tv.InputError, match="index 2"):
         owned.predict([[0, 2, 0], [0, 1, 0]])
+
+
+@pytest.mark.parametrize("model", [tv.CP(rank=2), tv.Tucker(ranks=(2, 3, 1))])
+@pytest.mark.parametrize("modes", [(), (1,), (0, 1, 2)])
+def test_tensorly_reconstructs_the_completion_before_clipping(model, modes):
+    rng = np.random.default_rng(5)
+    factors = model.model([rng.normal(size=block) for block in model.block_shapes(SHAPE)])
+    parts = [rng.normal(size=size) if mode in modes else None for mode, size in enumerate(SHAPE)]
+    completion = Completion(Offsets(0.3, parts), factors, -2.0, 7.0)
+    release = dataclasses.replace(release_of(), model=completion)
+    found = release.to_tensorly()
+    dense = tl.cp_to_tensor(found) if model.name == "cp" else tl.tucker_to_tensor(found)
+    where = CELLS.astype(np.uint32)
+    np.testing.assert_allclose(dense.ravel(), 2.5 + 4.5 * completion.centred(where), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(np.clip(dense.ravel(), -2, 7), release.predict(CELLS), rtol=1e-12)
+    assert dense.max() > 7, "clipping must matter for this test to say anything"
+
+
+def test_a_model_without_offsets_of_its_own_goes_to_tensorly_as_it_is():
+    plan = tv.published.InputPerturbation().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
+    release = tv.fit(OBSERVATIONS, plan, seed=0)
+    np.testing.assert_allclose(release.to_tensorly().to_tensor().ravel(), release.predict(CELLS))
+
+
+def test_what_has_no_form_as_one_tensor_says_so():
+    drawn = tv.fit(OBSERVATIONS, tv.InputPerturbation().plan(tv.CP(2), tv.Bounds(1, 5), "value", 5.0, shape=SHAPE))
+    with pytest.raises(tv.InputError, match="posterior draws"):
+        drawn.to_tensorly()
+    plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(2), tv.Bounds(1, 5), "slice:0", 5.0, 1e-6, shape=SHAPE)
+    with pytest.raises(tv.InputError, match="personalize"):
+        tv.fit(OBSERVATIONS, plan).to_tensorly()
+
+
+def test_a_release_has_the_names_and_labels_of_the_observations():
+    names, labels = ("a", "b", "c"), (["v", "w", "x", "y", "z"], None, [7, 8, 9])
+    data = tv.Observations(CELLS, OBSERVATIONS.values, SHAPE, mode_names=names, labels=labels)
+    plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(1), tv.Bounds(1, 5), "slice_values:1", 5.0, shape=SHAPE)
+    release = tv.fit(data, plan)
+    assert release.mode_names == names
+    assert release.labels[0].tolist() == labels[0]
+    assert release.labels[1] is None
+    assert release.guarantee.unit == "slice_values:b", "a plan without names takes those of the observations"
+    assert release.mode_number("c") == release.mode_number(-1) == 2
+    assert release_of().mode_names == ("mode_0", "mode_1", "mode_2")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"mode_names": ("a", "b")}, {"labels": (None,)}, {"bins": ("day",)}, {"labels": (np.arange(4), None, None)}],
+)
+def test_names_and_labels_must_fit_the_model(wrong):
+    with pytest.raises(tv.InputError, match=next(iter(wrong))):
+        dataclasses.replace(release_of(), **wrong)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, final
 
 import numpy as np
@@ -103,6 +104,8 @@ class _Recorder(NoiseSource):
 
     def _answer(self, kind: str, statistic: NDArray[Any], parameters: dict[str, Any], draw: Any) -> Any:
         output = draw(statistic, **parameters) if self._recorded is None else self._next(kind).output
+        if kind != "choose" and np.shape(output) != np.shape(statistic):
+            raise ReplayError(f"call {len(self.calls)} ({kind}) must have one shape and scale on neighbours, got two")
         self.calls.append(NoisyCall(kind, np.array(statistic), dict(parameters), output))
         return output.copy() if isinstance(output, np.ndarray) else output
 
@@ -142,24 +145,31 @@ def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
         return 0.0
     if mine.statistic.shape != theirs.statistic.shape or not _same(mine.parameters, theirs.parameters):
         raise ReplayError(f"call {place} ({mine.kind}) must have one shape and scale on neighbours, got two")
-    change = (theirs.statistic - mine.statistic).astype(np.float64)
+    change = theirs.statistic - mine.statistic
     parameters = mine.parameters
-    if mine.kind == "laplace":
-        share = float(np.abs(theirs.statistic - mine.statistic).sum()) / float(parameters["sensitivity"])
-    elif mine.kind == "gaussian":
-        share = float(np.linalg.norm(change)) * float(parameters["grid"]) / float(parameters["sensitivity"])
-    elif mine.kind == "rows":
-        if parameters.get("shaping") is not None:
-            shaping = np.broadcast_to(parameters["shaping"], (*change.shape, change.shape[1]))
-            change = np.linalg.solve(shaping, change[..., None])[..., 0]
-        share = float((np.linalg.norm(change, axis=1) / parameters["sensitivity"]).sum())
-    elif mine.kind == "choose":
-        share = float(np.abs(change).max()) / float(parameters["sensitivity"])
-    else:  # a channel: one symbol may differ for each epsilon of its table; _compare_costs counts them
+    if mine.kind == "channel":  # one symbol may differ for each epsilon of its table; _compare_costs counts them
         return 1.0 if change.any() else 0.0
-    if share > 1 + TOLERANCE:
+    if mine.kind in ("laplace", "gaussian"):  # whole numbers, compared without rounding: not one grid step more
+        steps = [int(step) for step in change[change != 0]]
+        sensitivity = Fraction(parameters["sensitivity"])
+        if mine.kind == "laplace":
+            moved = Fraction(sum(map(abs, steps)))
+            within, share = moved <= sensitivity, float(moved / sensitivity)
+        else:
+            squares = Fraction(parameters["grid"]) ** 2 * sum(step * step for step in steps)
+            within, share = squares <= sensitivity**2, math.sqrt(squares / sensitivity**2)
+    else:
+        if mine.kind == "rows":
+            if parameters.get("shaping") is not None:
+                shaping = np.broadcast_to(parameters["shaping"], (*change.shape, change.shape[1]))
+                change = np.linalg.solve(shaping, change[..., None])[..., 0]
+            share = float((np.linalg.norm(change, axis=1) / parameters["sensitivity"]).sum())
+        else:
+            share = float(np.abs(change).max()) / float(parameters["sensitivity"])
+        within = share <= 1 + TOLERANCE
+    if not within:
         raise ReplayError(
-            f"call {place} ({mine.kind}) must move by its declared sensitivity at most, got {share:.6g} times it"
+            f"call {place} ({mine.kind}) must move by its declared sensitivity at most, got {share:.15g} times it"
         )
     return share
 
@@ -224,5 +234,6 @@ def _identical(mine: Any, theirs: Any) -> bool:
 
 
 def _bits(completion: Completion) -> list[bytes]:
-    parts = [np.float64(completion.offsets.mean), *completion.offsets.modes, completion.factors.parameters]
+    draws = [] if completion.draws is None else completion.draws.arrays().values()
+    parts = [np.float64(completion.offsets.mean), *completion.offsets.modes, completion.factors.parameters, *draws]
     return [b"" if part is None else part.tobytes() for part in parts]

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 Score = Callable[[Floats], Floats]  # from a table, one row a run, to one number a run
 
 FARTHEST = 8.0  # robust standard deviations: what lies beyond is taken for as far
-SHRINKAGES = (0.02, 0.3)  # of the covariance towards its diagonal
+SHRINKAGES = (1e-6, 0.02, 0.3)  # of the covariance towards its diagonal; the first for numbers that share noise
 FEWEST_TO_TRAIN = 12  # runs of each world
 MOST_SYMBOLS = 64  # different outputs of a discrete release
 NEWTON_STEPS = 12
@@ -62,7 +62,7 @@ def trained_scores(world_0: Floats, world_1: Floats, own: bool = False) -> list[
         found += [("linear", _after(standard, _discriminant(plain, shrinkage))) for shrinkage in SHRINKAGES]
         found.append(("logistic", _after(standard, _logistic(plain))))
         bent = [squares(table) for table in tables]
-        found.append(("quadratic", _after(squares, _discriminant(bent, SHRINKAGES[1]))))
+        found.append(("quadratic", _after(squares, _discriminant(bent, SHRINKAGES[-1]))))
     return found
 
 

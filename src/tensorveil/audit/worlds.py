@@ -58,3 +58,219 @@ PUBLISHED_MODELS: dict[str, ModelFamily] = {"cp": CP(rank=3), "tucker": Tucker(r
 SHAPE, PUBLISHED_SHAPE = (4, 3, 3), (6, 6, 6)
 SLICE_SIZE = 2  # observations of the slice that differs
 NARROW = (0.4, 0.5, 0.7)  # where the range is read off the data: the others' range, and the value that widens it
+RUNS = 1000  # of a world, unless asked for: some ten seconds on two free cores
+DELTA_NEEDED = {("gradient", "slice_values"), ("gradient", "slice"), ("statistic", "entry"), ("statistic", "slice")}
+MOST_PARAMETERS = 64  # of a model whose every number is a feature
+
+
+@final
+@dataclass(frozen=True)
+class World:
+    """One data set and what is done with it; a call is one release, with fresh secret noise.
+
+    Attributes
+    ----------
+    observations : Observations
+    plan : Plan or PublishedPlan
+    canary : tuple of int
+        The cell where the worlds differ.
+    """
+
+    observations: Observations
+    plan: Plan | PublishedPlan
+    canary: tuple[int, ...] = (0, 0, 0)
+
+    def __call__(self) -> Floats:
+        """All that one release tells about the canary, as numbers."""
+        return released_numbers(fit(self.observations, self.plan).model, self.canary)
+
+
+@final
+@dataclass(frozen=True)
+class Audit:
+    """A stated guarantee and what two worlds show of it.
+
+    Attributes
+    ----------
+    mechanism, model, unit : str
+    stated_epsilon, delta : float
+    bound : LowerBound
+    """
+
+    mechanism: str
+    model: str
+    unit: str
+    stated_epsilon: float
+    delta: float
+    bound: LowerBound
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the stated epsilon is shown to be false."""
+        return self.bound.refutes(self.stated_epsilon)
+
+    @property
+    def verdict(self) -> str:
+        """ "refuted" or "not refuted"; never "proven", which no audit can say."""
+        return "refuted" if self.refuted else "not refuted"
+
+    def to_json(self) -> dict[str, str | float | int]:
+        """Plain values."""
+        return {
+            "mechanism": self.mechanism,
+            "model": self.model,
+            "unit": self.unit,
+            "stated_epsilon": self.stated_epsilon,
+            "delta": self.delta,
+            "lower_bound": self.bound.epsilon,
+            "confidence": self.bound.confidence,
+            "runs": self.bound.runs,
+            "verdict": self.verdict,
+        }
+
+
+def audit_mechanism(
+    mechanism: str,
+    model: str = "cp",
+    unit: str = "value",
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    runs: int | None = None,
+    confidence: float = 0.95,
+    workers: int = 2,
+    progress: Progress = no_progress,
+) -> Audit:
+    """Audit one of the mechanisms of this package, proven or published, on a tiny tensor.
+
+    Parameters
+    ----------
+    mechanism : one of MECHANISMS
+    model : "cp" or "tucker"
+    unit : e.g. "value", "entry", "slice:user", "slice_values:item"; the modes are user, item, day
+    epsilon, delta : what the mechanism is asked for; delta None: 0, or 1e-5 where pure privacy is impossible
+    runs : of each world; None: as many as take some ten seconds
+    confidence, workers, progress : as for `lower_bound`
+
+    Raises
+    ------
+    UnprovenError : where no theorem covers, and no paper claims, the combination
+    """
+    world_0, world_1 = two_worlds(mechanism, model, unit, epsilon, delta)
+    plan = world_0.plan
+    gaussian = isinstance(plan, Plan) and all(isinstance(event, GaussianEvent) for event in plan.events)
+    promised = plan.request.delta if isinstance(plan, Plan) else 0.0
+    bound = lower_bound(
+        world_0,
+        world_1,
+        runs=RUNS if runs is None else runs,
+        delta=promised,
+        confidence=confidence,
+        claim="gaussian" if gaussian else "pure",
+        workers=workers,
+        progress=progress,
+    )
+    named = plan.request.unit_text if isinstance(plan, Plan) else "value"
+    return Audit(mechanism, model, named, plan_epsilon(plan), promised, bound)
+
+
+def plan_epsilon(plan: Plan | PublishedPlan) -> float:
+    """The epsilon that was asked for; the price of a plan may be a little below."""
+    return plan.request.epsilon if isinstance(plan, Plan) else plan.epsilon
+
+
+def two_worlds(
+    mechanism: str, model: str, unit: str, epsilon: float, delta: float | None = None
+) -> tuple[World, World]:
+    """Neighbouring data sets, with one plan for both."""
+    checks.choice("mechanism", mechanism, MECHANISMS)
+    checks.choice("model", model, tuple(MODELS))
+    kind = Unit.of(unit).resolved(MODE_NAMES)
+    if mechanism in PUBLISHED:
+        return _published_worlds(mechanism, model, kind, epsilon, delta)
+    whole = kind.whole_slices
+    if delta is None:
+        delta = DELTA if (mechanism, kind.kind) in DELTA_NEEDED else 0.0
+    plan = PROVEN[mechanism].plan(
+        MODELS[model],
+        BOUNDS,
+        kind,
+        epsilon,
+        delta,
+        shape=SHAPE,
+        mode_names=MODE_NAMES,
+        at_most=SLICE_SIZE if whole else None,
+    )
+    own = np.array([[0, 0, 0], [1, 1, 1]][: SLICE_SIZE if whole else 1])
+    if whole:
+        own[:, kind.mode_number] = 0
+    rest = np.argwhere(np.ones(SHAPE))
+    rest = rest[(rest > 0).all(axis=1)]
+    middle = np.full(len(rest), BOUNDS.middle)
+    high = _observed(rest, middle, own, BOUNDS.high, SHAPE)
+    if kind.coordinates_public:
+        return World(_observed(rest, middle, own, BOUNDS.low, SHAPE), plan), World(high, plan)
+    return World(_observed(rest, middle, own[:0], BOUNDS.high, SHAPE), plan), World(high, plan)
+
+
+def _published_worlds(
+    mechanism: str, model: str, unit: Unit, epsilon: float, delta: float | None
+) -> tuple[World, World]:
+    """The paper's claim is for one value, whatever it is, and without delta."""
+    if unit.kind != "value":
+        raise UnprovenError(
+            f"unit must be value for a published algorithm, whose claim is for nothing else, got {unit.kind!r}; "
+            "leave it out"
+        )
+    if delta:
+        raise InputError(f"delta must be 0 for a published algorithm, whose claim is pure, got {delta!r}; leave it out")
+    plan = PUBLISHED[mechanism].plan(PUBLISHED_MODELS[model], epsilon)
+    generator = np.random.default_rng(0)  # of the data set, which is the same in every audit
+    rest = np.argwhere(generator.random(PUBLISHED_SHAPE) < 0.5)
+    rest = rest[(rest > 0).all(axis=1)]
+    values, ends = generator.random(len(rest)), (BOUNDS.low, BOUNDS.high)
+    if mechanism == "published-input":  # the noise is scaled by the range of the data: one value at its end moves it
+        values, ends = NARROW[0] + (NARROW[1] - NARROW[0]) * values, NARROW[1:]
+    own = np.zeros((1, 3), dtype=np.int64)
+    first, second = (World(_observed(rest, values, own, end, PUBLISHED_SHAPE), plan) for end in ends)
+    return first, second
+
+
+def _observed(
+    rest: NDArray[np.int64], values: Floats, own: NDArray[np.int64], value: float, shape: tuple[int, ...]
+) -> Observations:
+    """The rest with the unit's own cells, all of one value, at the end."""
+    where = np.concatenate([rest, own])
+    whole = np.concatenate([values, np.full(len(own), value)])
+    return Observations(where, whole, shape, mode_names=MODE_NAMES, duplicates="keep")
+
+
+def released_numbers(model: Completion | FactorModel, canary: tuple[int, ...]) -> Floats:
+    """Numbers of a release that may tell about the canary: predictions, its rows, offsets, core, what they measure.
+
+    Predictions come first: at the canary, then the mean of each of its rows. Sizes and products of rows do not depend
+    on the order of components, which a random start makes arbitrary. Of a small completion all numbers follow. What a
+    joint release withholds is constant in it, and tells nothing.
+    """
+    factors = model.factors if isinstance(model, Completion) else model
+    rows = [factor[index] for factor, index in zip(factors.factors, canary, strict=True)]
+    dense = factors.to_dense()
+    numbers: list[float] = []
+    whole: list[Floats] = []
+    if isinstance(model, Completion):
+        cells = np.indices(model.shape, dtype=np.uint32).reshape(len(model.shape), -1).T
+        dense = model.centred(np.ascontiguousarray(cells)).reshape(model.shape)
+        numbers.append(model.offsets.mean)
+        whole = [part for part in model.offsets.modes if part is not None]
+        if factors.parameters.size <= MOST_PARAMETERS:
+            whole.append(factors.parameters)
+    near = [np.take(dense, index, axis=mode).mean() for mode, index in enumerate(canary)]
+    around = [np.delete(factor, index, axis=0) for factor, index in zip(factors.factors, canary, strict=True)]
+    numbers += [dense.mean(), np.log1p(np.square(dense).mean())]
+    numbers += [float(row.sum()) for row in rows] + [float(row @ row) for row in rows]
+    numbers += [float(np.square(part).mean()) for part in around] + [float(part.mean()) for part in around]
+    if factors.core is None:  # rows of CP live in one space
+        numbers += [float(np.prod(rows[:2], axis=0).sum()), float(rows[0] @ rows[-1]), float(rows[1] @ rows[-1])]
+    else:
+        numbers += [float(factors.core.mean()), float(np.square(factors.core).mean())]
+    return np.concatenate([[dense[canary], *near, *numbers], *whole])

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from tensorveil import __version__
+from tensorveil.cli.audit import audit
 from tensorveil.cli.compare import compare
 from tensorveil.cli.complete import complete
 from tensorveil.cli.demo import demo
@@ -47,6 +48,7 @@ app.command()(evaluate)
 app.command()(verify)
 app.command("inspect")(inspect_release)
 app.command()(compare)
+app.command()(audit)
 app.command()(demo)
 app.add_typer(ledger_app, name="ledger")
 
@@ -58,3 +60,6 @@ def main() -> None:
     except TensorveilError as error:
         typer.echo(f"error: {error}", err=True)
         raise SystemExit(LEDGER_REFUSED if isinstance(error, BudgetError) else WRONG_INPUT) from None
+    except OSError as error:  # a file that cannot be read or written
+        typer.echo(f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True)
+        raise SystemExit(WRONG_INPUT) from None

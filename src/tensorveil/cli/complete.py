@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from tensorveil.cli.console import print_json, progress_bar, say
-from tensorveil.errors import InputError
+from tensorveil.errors import InputError, TensorveilError
 
 if TYPE_CHECKING:
     from tensorveil.data.observations import Observations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tensorveil.privacy.plan import Plan
     from tensorveil.release.ledger import Ledger
 
+FAILED_AFTER_SPENDING = 4
 MODELS = ("cp", "tucker")
 REQUIRED = ("input", "modes", "value", "bounds", "unit", "epsilon")
 
@@ -269,7 +271,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     ledger = _ledger(job)
     if job.out is not None:
         check_target(job.out)
-    observations = _read(job, shown=not as_json)
+    observations = _read(job)
     plan = choice.mechanism.plan(
         family,
         bounds,
@@ -286,10 +288,14 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         if as_json:
             print_json(_told(plan, choice.reason))
         return
-    with progress_bar() as progress:
+    with progress_bar() as progress, _told_what_is_spent():
         release = fit(observations, plan, seed=job.seed, progress=progress, ledger=ledger, dataset=job.dataset)
         progress("writing model, certificate and report", 0, 1)
-        release.save(job.out)
+        try:
+            release.save(job.out)
+        except (OSError, TensorveilError) as error:
+            error.add_note("the noise was drawn: the budget of this release counts as spent")
+            raise
     seconds = time.monotonic() - started
     say(f"\n{release.guarantee}", aside=as_json)
     if not release.guarantee.publishable:
@@ -301,7 +307,22 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         print_json(found)
 
 
-def _read(job: Job, shown: bool) -> Observations:
+@contextmanager
+def _told_what_is_spent() -> Iterator[None]:
+    """What fails after the budget was reserved says so, and ends with a status of its own."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        notes = [note for note in getattr(error, "__notes__", ()) if note.endswith("counts as spent")]
+        for note in notes:
+            say(note, aside=True)
+        if not notes or isinstance(error, KeyboardInterrupt):
+            raise
+        say(f"error: {error}", aside=True)
+        raise typer.Exit(FAILED_AFTER_SPENDING) from error
+
+
+def _read(job: Job) -> Observations:
     from tensorveil.data.files import read
 
     with progress_bar() as progress:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.data import mat_files
 from tensorveil.errors import InputError, SizeError
 
 MOST_BYTES = 2**33
-NUMERIC_CLASSES = ("double", "single", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+SUSPECT_BYTES, SUSPECT_RATIO = 2**28, 200  # what is large and shrinks more than that is no data
 
 Array = NDArray[Any]
 Entries = tuple[Array, Array, tuple[int, ...] | None]  # coordinates as they are in the file, values, declared shape
@@ -51,27 +52,8 @@ def npz_entries(path: Path, value: str | None) -> Entries:
 
 
 def mat_entries(path: Path, value: str | None) -> Entries:
-    """Entries of a dense array in a MATLAB file of version 4 to 7.2; NaN marks the missing cells."""
-    from scipy.io import loadmat, whosmat
-
-    with path.open("rb") as file:
-        if b"MATLAB 7.3" in file.read(128):
-            raise InputError(f"{path.name} must be a MATLAB file of version 7.2 or less, got 7.3; save with '-v7'")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = {name: shape for name, shape, kind in whosmat(str(path)) if kind in NUMERIC_CLASSES}
-            name = _the_one([name for name, shape in found.items() if math.prod(shape) > 1], value, path)
-            checks.dense_size(found[name], checks.MAX_DENSE_CELLS, "save coordinates and values as a table")
-            array = loadmat(str(path), variable_names=[name])[name]
-    except InputError:
-        raise
-    except Exception as error:  # a damaged file makes SciPy's reader raise almost anything
-        raise InputError(
-            f"{path.name} must be a MATLAB file of version 4 to 7.2, got something else ({type(error).__name__}); "
-            "save it again with '-v7'"
-        ) from error
-    return _dense_entries(np.asarray(array), path)
+    """Entries of a dense array in a MATLAB file of version 5 to 7.2; NaN marks the missing cells."""
+    return _dense_entries(mat_files.mat_array(path, value), path)
 
 
 def _dense_entries(array: Array, path: Path) -> Entries:
@@ -134,10 +116,12 @@ class _Archive:
 
     def _cells(self, info: zipfile.ZipInfo) -> int:
         """How many numbers a member holds by its header, once that fits the bytes that the archive declares."""
-        if info.file_size > MOST_BYTES:
+        bomb = info.file_size > SUSPECT_BYTES and info.file_size > SUSPECT_RATIO * info.compress_size
+        if info.file_size > MOST_BYTES or bomb:
             raise SizeError(
-                f"an array of {self._path.name} must have at most {MOST_BYTES:,} bytes, this one declares "
-                f"{info.file_size:,}; save a part of it"
+                f"an array of {self._path.name} must have at most {MOST_BYTES:,} bytes, and at most {SUSPECT_RATIO} "
+                f"times its compressed size where that is much, this one declares {info.file_size:,}; save a part "
+                "of it, or all of it without compression"
             )
         try:
             with warnings.catch_warnings(), self._file.open(info) as member:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
-from tensorveil.data import array_files, tables, text_files, time_bins
+from tensorveil.data import tables, text_files, time_bins
 from tensorveil.data.labels import binned_positions, coordinates_of, index_numbers, label_list, positions
 from tensorveil.data.observations import DUPLICATES, Observations, RepeatedCellsError, checked_public_labels
+from tensorveil.data.sources import Asked, Reading, checked_choice, open_source
 from tensorveil.errors import InputError, SizeError
 
 if TYPE_CHECKING:
@@ -24,18 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["coordinates_of", "read", "read_table"]
 
 Integers = NDArray[np.int64]
-Path_ = str | os.PathLike[str]
+FilePath = str | os.PathLike[str]
 
-FORMATS = ("csv", "tsv", "parquet", "tns", "npz", "mat")
-ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet", ".tns": "tns", ".npz": "npz"}
-ENDINGS[".mat"] = "mat"
-DELIMITERS = {"csv": ",", "tsv": "\t"}
-MOST_ROWS = 2**30
 MOST_NUMBERED_LABELS = 10**8
 
 
 def read(
-    path: Path_,
+    path: FilePath,
     modes: Sequence[str] | None = None,
     value: str | None = None,
     *,
@@ -77,7 +72,7 @@ def read(
     >>> ratings.inferred_modes
     ('user', 'film', 'time')
     """
-    checks.choice("duplicates", duplicates, DUPLICATES)
+    checked_choice("duplicates", duplicates, DUPLICATES)
     if isinstance(first_index, bool) or not isinstance(first_index, Integral) or abs(int(first_index)) > 2**40:
         raise InputError(f"first_index must be a whole number, got {first_index!r}; use 0 or 1")
     names = _names("modes", modes)
@@ -85,10 +80,10 @@ def read(
         raise InputError(f"value must be the name of a column, got {value!r}; give its name")
     binned = _by_mode("bins", bins, "{mode: 'day'}")
     for name, kind in binned.items():
-        checks.choice(f"the bin of {name!r}", kind, time_bins.BINS)
+        checked_choice(f"the bin of {name!r}", kind, time_bins.BINS)
     given = {name: label_list(found, name) for name, found in _by_mode("labels", labels, "{mode: list}").items()}
-    asked = _Asked(names, value, _names("columns", columns), tuple(binned), tuple(given), shape is not None)
-    source = _reading(path, format, asked)
+    asked = Asked(names, value, _names("columns", columns), tuple(binned), tuple(given), shape is not None)
+    source = open_source(path, format, asked)
     if names is not None and value is not None and value in names:
         raise InputError(f"value must not be one of the modes, got {value!r} as both; name another column")
     for told, found in (("bins", binned), ("labels", given)):
@@ -134,7 +129,7 @@ def read(
     )
 
 
-def read_table(path: Path_, *, format: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+def read_table(path: FilePath, *, format: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
     """All columns of a file as an Arrow table, e.g. rows to predict.
 
     Columns of a text file are whole numbers or numbers where all their cells are, texts otherwise; 007 is a text.
@@ -142,38 +137,8 @@ def read_table(path: Path_, *, format: str | None = None, columns: Sequence[str]
     """
     import pyarrow as pa
 
-    table = _reading(path, format, _Asked(None, None, _names("columns", columns), (), (), False, everything=True)).table
+    table = open_source(path, format, Asked(columns=_names("columns", columns), everything=True)).table
     return pa.table({name: _typed_column(table.column(name)) for name in table.column_names})
-
-
-@final
-@dataclass(frozen=True)
-class _Asked:
-    """What the caller named."""
-
-    modes: tuple[str, ...] | None
-    value: str | None
-    columns: tuple[str, ...] | None
-    binned: tuple[str, ...]
-    labelled: tuple[str, ...]
-    sized: bool
-    everything: bool = False
-
-
-@final
-@dataclass(frozen=True)
-class _Reading:
-    """A file's columns, and what the file says about them."""
-
-    table: pa.Table
-    modes: tuple[str, ...]
-    value: str
-    word: str
-    lines: Callable[[Integers], list[int]]
-    indexed: bool = False  # modes are indices, not labels
-    texts: bool = False  # labels come from a text: 7 may be a number
-    first_index: int | None = None
-    shape: tuple[int, ...] | None = None
 
 
 @final
@@ -188,7 +153,7 @@ class _Mode:
     inferred: bool = False
 
 
-def _mode(source: _Reading, name: str, size: int | None, given: Any, kind: str | None, first: int) -> _Mode:
+def _mode(source: Reading, name: str, size: int | None, given: Any, kind: str | None, first: int) -> _Mode:
     import pyarrow as pa
 
     column = source.table.column(name)
@@ -220,13 +185,13 @@ def _mode(source: _Reading, name: str, size: int | None, given: Any, kind: str |
         everywhere[known] = codes
         rule = f"have a time of the years 1 to 9999 in column {name!r}, got none"
         return _Mode(everywhere, max(len(bins), 1), time_bins.bin_texts(bins, kind), rule, inferred=True)
+    tables.check_label_kind(column, name, numbers=given is not None)
     codes, cells = tables.distinct(column)
     if pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
         codes, cells = _without_empty(codes, cells)
     if given is not None:
         rule = f"have one of the {len(given):,} given labels in column {name!r}, got another or none"
         return _Mode(np.append(positions(cells, given), -1)[codes], len(given), given, rule)
-    tables.check_label_kind(cells.type, name)
     codes, labels = tables.sorted_labels(codes, tables.typed_labels(cells) if source.texts else cells)
     return _Mode(codes, max(len(labels), 1), labels, f"have a label in column {name!r}, got none", inferred=True)
 
@@ -269,7 +234,7 @@ def _typed_column(column: Any) -> Any:
     return cells.take(pa.array(codes, mask=codes < 0))
 
 
-def _sizes(shape: Any, source: _Reading, given: Mapping[str, Any]) -> tuple[int | None, ...]:
+def _sizes(shape: Any, source: Reading, given: Mapping[str, Any]) -> tuple[int | None, ...]:
     """The stated size of each mode: by the caller's shape, by the file or by the labels; all that speak must agree."""
     order = len(source.modes)
     if shape is None:
@@ -292,152 +257,6 @@ def _sizes(shape: Any, source: _Reading, given: Mapping[str, Any]) -> tuple[int 
         sizes[mode] = next(iter(told.values()), None)
     checks.shape([1 if size is None else size for size in sizes])
     return tuple(sizes)
-
-
-def _reading(path: Any, format: Any, asked: _Asked) -> _Reading:
-    """The columns that are needed, whatever the format."""
-    place, kind = _place(path, format)
-    if asked.columns is not None and kind not in DELIMITERS:
-        raise InputError(
-            f"columns must be given for CSV and TSV only, got some for {kind}; use modes to name its modes"
-        )
-    try:
-        if kind in DELIMITERS:
-            return _text_reading(place, kind, asked)
-        if kind == "parquet":
-            return _parquet_reading(place, asked)
-        if kind == "tns":
-            text = text_files.open_tns(place, asked.modes, asked.value or "value")
-            table, text = text_files.tns_table(text)
-            return _Reading(table, text.names[:-1], text.names[-1], "line", text.lines, indexed=True, first_index=1)
-        entries = array_files.npz_entries if kind == "npz" else array_files.mat_entries
-        return _array_reading(entries(place, asked.value), asked)
-    except OSError as error:
-        raise InputError(f"path must be a readable file, got an error ({error.strerror}); check its rights") from error
-
-
-def _place(path: Any, format: Any) -> tuple[Path, str]:
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputError(
-            f"path must be the name of a file, got {type(path).__name__}; use Observations.from_table for it"
-        )
-    place = Path(os.fsdecode(path))
-    try:
-        is_folder, is_file = place.is_dir(), place.is_file()
-    except (OSError, ValueError):  # a name too long, or one with a zero byte
-        is_folder = is_file = False
-    if not (is_folder or is_file):
-        raise InputError(
-            f"path must be an existing file, or a folder of Parquet parts, got {os.fspath(path)!r}; correct it"
-        )
-    if format is not None:
-        kind = checks.choice("format", format, FORMATS)
-    else:
-        kind = "parquet" if is_folder else ENDINGS.get(place.suffix.lower(), "")
-    if not kind:
-        raise InputError(
-            f"format must be given for a file that does not end in {', '.join(ENDINGS)}, got {place.name!r}; "
-            f"use one of {', '.join(FORMATS)}, and decompress it first if it is compressed"
-        )
-    if is_folder and kind != "parquet":
-        raise InputError(f"path must be a file for the format {kind!r}, got a folder; read its files one by one")
-    return place, kind
-
-
-def _wanted(asked: _Asked, found: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Modes and value of a table with these columns."""
-    if asked.everything:
-        return tuple(found), ""
-    if asked.modes is None or asked.value is None:
-        raise InputError(f"modes and value must name columns of the file, got None; its columns are {list(found)[:50]}")
-    checks.order(len(asked.modes))
-    for name in (*asked.modes, asked.value):
-        if name not in found:
-            raise InputError(f"columns must be among {list(found)[:50]}, got {name!r}; correct modes, value or columns")
-    return asked.modes, asked.value
-
-
-def _text_reading(path: Path, kind: str, asked: _Asked) -> _Reading:
-    import pyarrow as pa
-
-    file = text_files.open_text(path, DELIMITERS[kind], asked.columns)
-    modes, value = _wanted(asked, file.names)
-    kinds: dict[str, Any] = {}
-    for name in modes:
-        indexed = asked.sized and name not in asked.labelled
-        kinds[name] = None if name in asked.binned else pa.int64() if indexed else pa.string()
-    if value:
-        kinds[value] = pa.float64()
-    return _Reading(file.table(kinds), modes, value, "line", file.lines, texts=True)
-
-
-def _parquet_reading(path: Path, asked: _Asked) -> _Reading:
-    import pyarrow as pa
-    from pyarrow import dataset
-
-    parts = [path]
-    if path.is_dir():
-        parts = sorted(
-            part for part in path.rglob("*") if part.suffix.lower() in (".parquet", ".pq") and part.is_file()
-        )
-        parts = [part for part in parts if not part.name.startswith((".", "_"))]
-        if not parts:
-            raise InputError(f"the folder {path.name!r} must hold files that end in .parquet, got none; correct path")
-    base = str(path if path.is_dir() else path.parent)
-    try:
-        found = dataset.dataset(
-            [str(part) for part in parts], format="parquet", partitioning="hive", partition_base_dir=base
-        )
-        if len(set(found.schema.names)) != len(found.schema.names):
-            raise InputError(f"the columns of {path.name} must have different names, got repeated ones; rename them")
-        modes, value = _wanted(asked, found.schema.names)
-        rows = found.count_rows()
-        if rows > MOST_ROWS:
-            raise SizeError(
-                f"a Parquet file must have at most 2^30 rows, this one declares {rows:,}; read a part of it"
-            )
-        table = found.to_table(columns=list(dict.fromkeys((*modes, value))) if value else list(modes))
-        table.validate(full=True)
-    except InputError:
-        raise
-    except (pa.ArrowException, MemoryError, OSError, ValueError) as error:
-        raise InputError(
-            f"{path.name} must be a Parquet file, or parts with the same columns, got something else "
-            f"({type(error).__name__}); write it again"
-        ) from error
-    if rows == 0:
-        raise InputError(f"{path.name} must have at least one row of data, got none; check the source")
-    return _Reading(table, modes, value, "row", _counted)
-
-
-def _array_reading(entries: array_files.Entries, asked: _Asked) -> _Reading:
-    import pyarrow as pa
-
-    where, numbers, shape = entries
-    if where.ndim != 2 or where.dtype.kind not in "iu" or numbers.dtype.kind not in "iuf" or numbers.ndim != 1:
-        raise InputError(
-            "coordinates must be a table of whole numbers and values a list of numbers, "
-            f"got {where.dtype} of shape {where.shape} and {numbers.dtype} of shape {numbers.shape}; save them so"
-        )
-    order = checks.order(where.shape[1])
-    modes = asked.modes or tuple(f"mode_{number}" for number in range(order))
-    if len(where) != len(numbers) or len(modes) != order or (shape is not None and len(shape) != order):
-        raise InputError(
-            f"coordinates, values, shape and modes must fit each other, got coordinates of shape {where.shape}, "
-            f"{len(numbers)} values, shape {shape} and modes {list(modes)}; correct one of them"
-        )
-    if not len(numbers):
-        raise InputError("the arrays must hold at least one entry, got none; check the source")
-    value = asked.value or "value"
-    if value in modes:
-        raise InputError(f"value must not be one of the modes, got {value!r} as both; name another")
-    columns = {name: np.ascontiguousarray(where[:, mode]) for mode, name in enumerate(modes)}
-    table = pa.table({**columns, value: numbers.astype(np.float64)})
-    return _Reading(table, modes, value, "row", _counted, indexed=True, shape=shape)
-
-
-def _counted(rows: Integers) -> list[int]:
-    return [int(row) + 1 for row in rows[: text_files.LINES_SHOWN]]
 
 
 def _names(parameter: str, names: Any) -> tuple[str, ...] | None:

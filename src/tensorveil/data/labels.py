@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import datetime as dt
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,7 +53,10 @@ def coordinates_of(
            [-1,  1]])
     """
     columns = tables.arrow_table(table)
-    by_mode = dict(zip(mode_names, bins, strict=True)) if bins is not None and not isinstance(bins, Mapping) else bins
+    order = len(mode_names)
+    if len(labels) != order or (bins is not None and not isinstance(bins, Mapping) and len(bins) != order):
+        raise InputError(f"labels and bins must be {order}, one a mode, got others; give one (or None) a mode")
+    by_mode = bins if bins is None or isinstance(bins, Mapping) else dict(zip(mode_names, bins, strict=True))
     found = np.empty((columns.num_rows, len(mode_names)), np.int64)
     for mode, (name, known) in enumerate(zip(mode_names, labels, strict=True)):
         if columns.column_names.count(name) != 1:
@@ -62,8 +66,9 @@ def coordinates_of(
             )
         column, kind = columns.column(name), (by_mode or {}).get(name)
         if kind is not None and known is not None:
-            found[:, mode] = binned_positions(column, kind, name, known)
+            found[:, mode] = binned_positions(column, kind, name, label_list(known, name))
         elif known is not None:
+            tables.check_label_kind(column, name, numbers=True)
             codes, cells = tables.distinct(column)
             found[:, mode] = np.append(positions(cells, label_list(known, name)), -1)[codes]
         else:
@@ -146,7 +151,7 @@ def label_list(source: Any, name: str) -> Labels:
     if array.dtype.kind in "UO":
         items = array.tolist()
         if all(isinstance(item, dt.date) for item in items):
-            array = np.array(items, dtype="datetime64[us]")
+            array = np.array([_in_utc(item) for item in items], dtype="datetime64[us]")
         elif all(isinstance(item, (str, int)) and not isinstance(item, bool) for item in items):
             array = np.array([str(item) for item in items], dtype=object)
         else:
@@ -160,13 +165,21 @@ def label_list(source: Any, name: str) -> Labels:
     return array
 
 
+def _in_utc(moment: dt.date) -> dt.date:
+    """A time without zone; NumPy warns of one with."""
+    if not isinstance(moment, dt.datetime) or moment.tzinfo is None:
+        return moment
+    return moment.replace(tzinfo=None) - (moment.utcoffset() or dt.timedelta())
+
+
 def _labels_in(path: Path, name: str) -> Labels:
     """Labels of a file; in CSV, TSV and Parquet a first cell that is the mode's name is a header."""
     import pyarrow as pa
     from pyarrow import parquet
 
+    ending = path.suffix.lower()
     try:
-        if path.suffix.lower() in (".parquet", ".pq"):
+        if ending in (".parquet", ".pq"):
             table = parquet.read_table(path)
             if table.num_columns != 1 or table.column(0).null_count:
                 raise InputError(
@@ -174,7 +187,7 @@ def _labels_in(path: Path, name: str) -> Labels:
                     f"got {table.num_columns} columns; choose one"
                 )
             cells = tables.plain_column(table.column(0))
-            tables.check_label_kind(cells.type, name)
+            tables.check_label_kind(cells, name)
             return tables.label_array(cells.combine_chunks())
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -187,11 +200,9 @@ def _labels_in(path: Path, name: str) -> Labels:
         raise InputError(
             f"labels of {name!r} must be a list or a readable file, got {os.fspath(path)!r}; correct the path"
         ) from error
-    if path.suffix.lower() in (".csv", ".tsv"):
+    if ending in (".csv", ".tsv"):
         try:
-            rows = [
-                row for row in csv.reader(text.splitlines(), delimiter="," if path.suffix == ".csv" else "\t") if row
-            ]
+            rows = [row for row in csv.reader(io.StringIO(text), delimiter="," if ending == ".csv" else "\t") if row]
         except csv.Error as error:
             raise InputError(f"the file {path.name} of labels must be well-formed, got {error}; correct it") from error
         if any(len(row) != 1 for row in rows):

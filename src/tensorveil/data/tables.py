@@ -70,7 +70,7 @@ def encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple
     kind = column.type
     if column.null_count:
         raise InputError(f"the column {name!r} must have no empty cells, got {column.null_count}; leave those rows out")
-    check_label_kind(kind, name)
+    check_label_kind(column, name)
     if given is None:
         codes, labels = distinct(column)
         return sorted_labels(codes, labels)
@@ -94,10 +94,11 @@ def encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple
     return indices.to_numpy().astype(np.int64), label_array(labels)
 
 
-def check_label_kind(kind: Any, name: str) -> None:
-    """Labels are texts, whole numbers, dates or timestamps."""
+def check_label_kind(column: Any, name: str, *, numbers: bool = False) -> None:
+    """Labels are texts, whole numbers, dates or timestamps; `numbers` to be compared with them may be floats."""
     import pyarrow as pa
 
+    kind = plain_column(column.slice(0, 0)).type
     known = (
         pa.types.is_string,
         pa.types.is_large_string,
@@ -105,6 +106,8 @@ def check_label_kind(kind: Any, name: str) -> None:
         pa.types.is_date,
         pa.types.is_timestamp,
     )
+    if pa.types.is_null(kind) or (numbers and pa.types.is_floating(kind)):
+        return
     if not any(test(kind) for test in known):
         raise InputError(
             f"the column {name!r} must hold texts, whole numbers or dates, got {kind}; "

@@ -68,7 +68,7 @@ class TextFile:
                     "look for a quote that is never closed, or an extremely long line"
                 ) from error
         if found.num_rows == 0:
-            raise InputError(f"{self.path.name} must have at least one row of data, got none; check the source")
+            raise self._empty()
         for name in found.column_names:
             if pa.types.is_binary(found.column(name).type):  # what Arrow makes of texts that are no UTF-8
                 self._check_encoding()
@@ -139,18 +139,24 @@ class TextFile:
 
     def _check_fields(self) -> None:
         """Refuse rows with another number of fields than there are columns."""
-        count = 0
+        count = total = 0
         lines: list[int] = []
         for line, fields in self._records():
+            total += 1
             if len(fields) != len(self.names):
                 count += 1
                 if len(lines) < LINES_SHOWN:
                     lines.append(line)
+        if not total:
+            raise self._empty()
         if count:
             raise InputError(
                 f"{_rows(count)} must have {len(self.names)} fields, one a column, got more or fewer in "
                 f"{places('line', lines, count)}; correct or remove them, or name other columns"
             )
+
+    def _empty(self) -> InputError:
+        return InputError(f"{self.path.name} must have at least one row of data, got none; check the source")
 
     def _check_encoding(self) -> None:
         with self.path.open("rb") as file:
@@ -166,12 +172,10 @@ def open_text(path: Path, delimiter: str, columns: Sequence[str] | None) -> Text
     _check_beginning(path)
     if columns is not None:
         return TextFile(path, delimiter, tuple(columns))
-    with path.open(encoding="utf-8-sig", newline="") as stream:
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter)
         try:
             names = next((fields for fields in reader if fields), None)
-        except UnicodeDecodeError as error:
-            raise _not_unicode(path, reader.line_num + 1) from error
         except csv.Error as error:
             raise InputError(
                 f"the first line of {path.name} must hold the names of the columns, got something else ({error}); "
@@ -179,11 +183,13 @@ def open_text(path: Path, delimiter: str, columns: Sequence[str] | None) -> Text
             ) from error
         if names is None:
             raise InputError(f"{path.name} must hold rows, got an empty file; check the source")
+        if any("\udc80" <= letter <= "\udcff" for name in names for letter in name):  # bytes that are no UTF-8
+            raise _not_unicode(path, reader.line_num)
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise InputError(
-                f"the columns of {path.name} must have different names, got {repeated} more than once; rename them, "
-                "or give columns if the first line is data"
+                f"the columns of {path.name} must have different names, got {shown_names(repeated)} more than once; "
+                "rename them, or give columns if the first line is data"
             )
         return TextFile(path, delimiter, tuple(names), skipped=reader.line_num)
 
@@ -209,6 +215,8 @@ def open_tns(path: Path, modes: Sequence[str] | None, value: str) -> TextFile:
         raise InputError(
             f"modes must be {fields - 1} names, one a coordinate of {path.name}, got {names}; give one each"
         )
+    if value in names:
+        raise InputError(f"value must not be one of the modes, got {value!r} as both; name another")
     return TextFile(path, " ", (*names, value), skipped, quotes=False)
 
 
@@ -253,6 +261,13 @@ def places(word: str, numbers: Sequence[int], count: int) -> str:
         return f"{word}s unknown"
     more = f" and {count - len(numbers):,} more" if count > len(numbers) else ""
     return f"{word}{'s' if count > 1 else ''} {', '.join(map(str, numbers))}{more}"
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Names of columns for a message, unless some are numbers: then they may be a first row of data."""
+    if any(re.search(r"(^|[\s,;|])[+-]?\d+(\.\d*)?([\s,;|]|$)", name) for name in names):
+        return "[some that are numbers: data, perhaps, in a file that needs columns]"
+    return str(list(names)[:50])
 
 
 def _rows(count: int) -> str:

@@ -74,7 +74,7 @@ def bin_labels(labels: Any, kind: str, name: str) -> NDArray[np.object_]:
         numbers, known = bin_numbers(pa.array(array.astype("datetime64[s]")), kind, name)
         if known.all():
             return bin_texts(numbers, kind)
-    texts = [label.isoformat() if isinstance(label, dt.date) else str(label) for label in array.tolist()]
+    texts = [str(label) for label in array.tolist()]
     if array.dtype.kind == "M" or not all(re.fullmatch(PATTERNS[kind], text) for text in texts):
         raise InputError(
             f"the labels of {name!r}, binned by {kind}, must be written like {EXAMPLES[kind]}, got others; rewrite them"

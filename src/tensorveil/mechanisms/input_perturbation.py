@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, final
@@ -29,16 +29,21 @@ from tensorveil.privacy.noise import NoiseSource, grid_for
 from tensorveil.privacy.plan import Plan, Request, Stage
 from tensorveil.privacy.theorems import proves
 from tensorveil.solvers.als import ALS
+from tensorveil.solvers.noise_laws import USUAL_SIGMA, NoiseLaw, NoisyNumbers, Symbols
+from tensorveil.solvers.posterior import Posterior
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 NOISES = ("laplace", "gaussian", "channel")
+SOLVERS = ("posterior", "als")
 GRID = 1 / VALUE_STEPS  # of centred values
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
 WHOLE_LEVELS = range(5, 15)  # whole bounds 4 to 13 apart: every whole number is a level
 EVEN_LEVELS = 12
 PRIOR_STD = 0.25  # of means on the centred scale, about the middle: the prior that channels are designed with
+MOST_FOR_SYMBOLS = 2.5  # noise variance over that of values: above, the posterior takes a channel's noise for Gaussian:
+#                         a symbol tells so little that the sum of many counts, and draws from it would hardly move
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
 
 
@@ -64,6 +69,16 @@ class Randomized:
 
 @final
 @dataclass(frozen=True)
+class _Noisy:
+    """What the noisy call gave: centred numbers, the variance of their noise, its law under public coordinates."""
+
+    values: Floats
+    variance: float
+    law: NoiseLaw | None = None
+
+
+@final
+@dataclass(frozen=True)
 class InputPerturbation(Mechanism):
     """Noise on the values, then any solver.
 
@@ -76,7 +91,9 @@ class InputPerturbation(Mechanism):
         whole number, if the bounds are whole and 4 to 13 apart, else twelve evenly spaced
         ones, with a channel that is right on average for each.
     default : under `entry` and `slice`, the public value of a missing cell; None: the middle of the bounds
-    solver : what completes the noisy tensor
+    solver : what completes the noisy tensor: "posterior" (Bayesian, knows the law of the noise, and takes where values
+        were observed for side information; `value` and `slice_values` only), "als", or a `Posterior` or `ALS` with
+        settings of its own; None: the posterior where it can be had, else ALS
 
     Guarantee
     ---------
@@ -90,8 +107,8 @@ class InputPerturbation(Mechanism):
     with high values, so they are multiplied by min(1 / density, 2): right where observations are spread evenly over
     half of the box or more, cautious elsewhere. Without a declared count all is taken as it is, near the default.
 
-    Mean, offsets and factors are shrunk as far as the noise asks for, by priors of standard deviation 1/4 at most on
-    the scale where the bounds are -1 and 1.
+    ALS shrinks mean, offsets and factors as far as the noise asks for, by priors of standard deviation 1/4 at most on
+    the scale where the bounds are -1 and 1. The posterior has weak priors on all of them, and gives intervals.
 
     Examples
     --------
@@ -107,12 +124,14 @@ class InputPerturbation(Mechanism):
     noise: str | None = None
     levels: Sequence[float] | None = None
     default: float | None = None
-    solver: ALS = field(default_factory=ALS)
+    solver: str | ALS | Posterior | None = None
     name: ClassVar[str] = "input"
 
     def __post_init__(self) -> None:
         if self.noise is not None:
             checks.choice("noise", self.noise, NOISES)
+        if not (self.solver is None or isinstance(self.solver, ALS | Posterior)):
+            checks.choice("solver", self.solver, SOLVERS)
 
     def design(self, request: Request) -> Design:
         noise = self._noise(request)
@@ -125,6 +144,11 @@ class InputPerturbation(Mechanism):
             raise UnprovenError(
                 f"a channel must be under value or slice_values, got {request.unit.kind!r}, where it has no theorem; "
                 "use noise='laplace', or 'gaussian' with a delta"
+            )
+        if dense and isinstance(self._solver(dense), Posterior):
+            raise InputError(
+                f"solver must be 'als' under {request.unit.kind!r}, got the posterior, which needs public coordinates; "
+                "leave it out"
             )
         if dense:
             _check_dense(request)
@@ -163,30 +187,38 @@ class InputPerturbation(Mechanism):
     def run(
         self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
     ) -> Completion:
-        bounds, request = plan.request.bounds, plan.request
+        solver = self._solver(not data.unit.coordinates_public)
         if data.unit.coordinates_public:
-            noisy, variance = self._noisy_values(data, plan, noise)
-            coordinates = data.coordinates
-            scales = (1.0, 1.0)
-            start = 0.0
+            noisy = self._noisy_values(data, plan, noise)
         else:
-            noisy, variance = self._noisy_cells(data, plan, noise)
-            coordinates = np.indices(data.shape, dtype=np.uint32).reshape(len(data.shape), -1).T
-            scales = rescaling(request.expected_count, math.prod(data.shape))
-            start = default_steps(bounds, self.default) / VALUE_STEPS
+            noisy = self._noisy_cells(data, plan, noise)
         progress("noise", 1, 1)
-        released = Observations(coordinates, noisy, data.shape, duplicates="keep")
-        run = self.solver.solve(
-            released,
+        if isinstance(solver, Posterior):
+            return _sampled(solver, noisy, data.coordinates, plan, progress)
+        where = data.coordinates if data.unit.coordinates_public else None
+        return self._fitted(solver, noisy, where, plan, progress)
+
+    def _fitted(
+        self, solver: ALS, noisy: _Noisy, where: NDArray[np.uint32] | None, plan: Plan, progress: Progress
+    ) -> Completion:
+        """Offsets and factors by ALS; where is None: of every cell of the box."""
+        bounds, request = plan.request.bounds, plan.request
+        scales, start = (1.0, 1.0), 0.0
+        if where is None:
+            where = np.indices(request.shape, dtype=np.uint32).reshape(len(request.shape), -1).T
+            scales = rescaling(request.expected_count, math.prod(request.shape))
+            start = default_steps(bounds, self.default) / VALUE_STEPS
+        run = solver.solve(
+            Observations(where, noisy.values, request.shape, duplicates="keep"),
             request.family,
-            noise_variance=variance,
+            noise_variance=noisy.variance,
             largest_signal=(PRIOR_STD / scales[1]) ** 2,
-            progress=lambda sweep, _: progress("sweeps", sweep, max(sweep, self.solver.sweeps)),
+            progress=lambda sweep, _: progress("sweeps", sweep, max(sweep, solver.sweeps)),
         )
         first = np.arange(run.model.parameters.size) < run.model.factors[0].size  # one block carries the scale
         factors = run.model.replace_parameters(np.where(first, scales[1], 1.0) * run.model.parameters)
         mean = scales[0] * run.offsets.mean
-        trust = PRIOR_STD**2 / (PRIOR_STD**2 + scales[0] ** 2 * variance / len(noisy))
+        trust = PRIOR_STD**2 / (PRIOR_STD**2 + scales[0] ** 2 * noisy.variance / len(noisy.values))
         offsets = Offsets(
             start + trust * mean, [None if part is None else scales[1] * part for part in run.offsets.modes]
         )
@@ -229,11 +261,16 @@ class InputPerturbation(Mechanism):
             return "channel"  # whatever delta is: a channel wastes the least, and needs none
         return "gaussian" if request.delta > 0 else "laplace"
 
+    def _solver(self, dense: bool) -> ALS | Posterior:
+        if isinstance(self.solver, ALS | Posterior):
+            return self.solver
+        return ALS() if self.solver == "als" or (self.solver is None and dense) else Posterior()
+
     def _channel(self, bounds: Bounds, epsilon: float) -> Channel:
         continuous = self.levels is None and not _has_whole_levels(bounds)
         return (dithered_channel if continuous else made_channel)(channel_levels(self.levels, bounds), epsilon)
 
-    def _noisy_values(self, data: BoundedObservations, plan: Plan, noise: NoiseSource) -> tuple[Floats, float]:
+    def _noisy_values(self, data: BoundedObservations, plan: Plan, noise: NoiseSource) -> _Noisy:
         """Noisy centred values, and the variance of their noise; how many there are, and where, is public."""
         changes = 1
         if data.unit.whole_slices:  # [L1] coordinates are public: so is the largest number of values of one slice
@@ -252,10 +289,18 @@ class InputPerturbation(Mechanism):
             symbols = noise.channel(inputs, channel)
             fitted = recalibrated(channel, symbols)
             variance = float(fitted.weights @ fitted.variances) / (data.bounds.width / 2) ** 2
-            return data.bounds.centred(fitted.pseudo_values)[symbols], variance
-        return _noisy_steps(data.steps, values_sensitivity(changes), values_norm(changes), event, noise)
+            stands = data.bounds.centred(fitted.pseudo_values)[symbols]
+            if variance > MOST_FOR_SYMBOLS * USUAL_SIGMA**2:
+                return _Noisy(stands, variance, NoisyNumbers(stands, noise_std=math.sqrt(variance)))
+            levels = data.bounds.centred(np.asarray(channel.levels))
+            whole = self.levels is not None or _has_whole_levels(data.bounds)
+            return _Noisy(stands, variance, Symbols(symbols, channel.chances, levels, ordered=whole))
+        noisy, variance = _noisy_steps(data.steps, values_sensitivity(changes), values_norm(changes), event, noise)
+        if isinstance(event, PureEvent):
+            return _Noisy(noisy, variance, NoisyNumbers(noisy, laplace_scale=math.sqrt(variance / 2)))
+        return _Noisy(noisy, variance, NoisyNumbers(noisy, noise_std=math.sqrt(variance)))
 
-    def _noisy_cells(self, data: BoundedObservations, plan: Plan, noise: NoiseSource) -> tuple[Floats, float]:
+    def _noisy_cells(self, data: BoundedObservations, plan: Plan, noise: NoiseSource) -> _Noisy:
         """Noisy deviations from the default of every cell of the box, and the variance of their noise."""
         start = default_steps(data.bounds, self.default)
         cells = np.zeros(math.prod(data.shape), dtype=np.int64)
@@ -263,7 +308,23 @@ class InputPerturbation(Mechanism):
         cells = np.clip(cells, -VALUE_STEPS - start, VALUE_STEPS - start)  # [L4] duplicates: the sum keeps the range
         most = int(plan.settings["most_changes"])
         exact, norm = dense_sensitivity(start, most, "l1"), dense_sensitivity(start, most, "l2")
-        return _noisy_steps(cells, math.ceil(exact), norm, plan.stages[0].event, noise)
+        return _Noisy(*_noisy_steps(cells, math.ceil(exact), norm, plan.stages[0].event, noise))
+
+
+def _sampled(
+    solver: Posterior, noisy: _Noisy, coordinates: NDArray[np.uint32], plan: Plan, progress: Progress
+) -> Completion:
+    """The posterior of a model of the plan's family, given what was released and, side information, where."""
+    if noisy.law is None:
+        raise InputError("solver must be 'als' where coordinates are not public, got the posterior; leave it out")
+    run = solver.solve(
+        np.ascontiguousarray(coordinates),
+        noisy.law,
+        plan.request.family,
+        plan.request.shape,
+        progress=lambda sweep, planned: progress("sweeps", sweep, planned),
+    )
+    return Completion(run.offsets, run.model, plan.request.bounds.low, plan.request.bounds.high, draws=run.draws)
 
 
 @proves("input-values")

@@ -12,6 +12,7 @@ from tensorveil import checks
 from tensorveil.errors import InputError
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
+from tensorveil.models.posterior_mean import TARGETS, PosteriorDraws
 
 Floats = NDArray[np.float64]
 
@@ -20,6 +21,8 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, eq=True)
 class Completion:
     """What a mechanism releases: prediction = clip(middle + half_width * (offsets + factors)) to [low, high].
+
+    With draws from a posterior, the prediction is the average of what they predict, and has an interval.
 
     Attributes
     ----------
@@ -32,6 +35,8 @@ class Completion:
         index of it computes its own by `Release.personalize`.
     owned_index : int or None
         After personalizing, the only index of the withheld mode that the model predicts for.
+    draws : PosteriorDraws or None
+        What predicts, if given; offsets and factors are then posterior means, for a picture of the model.
     """
 
     offsets: Offsets
@@ -40,6 +45,7 @@ class Completion:
     high: float
     withheld_mode: int | None = None
     owned_index: int | None = None
+    draws: PosteriorDraws | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,10 +54,35 @@ class Completion:
 
     def centred(self, coordinates: NDArray[np.uint32]) -> Floats:
         """Predictions on the scale where the bounds are -1 and 1, not clipped."""
+        if self.draws is not None:
+            return self.draws.predict(coordinates, self.offsets)
         return self.offsets.at(coordinates) + self.factors.predict(coordinates)
 
     def predict(self, coordinates: ArrayLike) -> Floats:
         """Predicted values at integer coordinates, one row an entry."""
+        return self._uncentred(self.centred(self._checked(coordinates)))
+
+    def interval(self, coordinates: ArrayLike, share: float = 0.9, of: str = "value") -> tuple[Floats, Floats]:
+        """Lower and upper ends between which a value lies with this chance, by the posterior.
+
+        Parameters
+        ----------
+        of : "value": a value that would be observed there; "mean": what the model expects of it
+        """
+        checks.fraction("interval", share)
+        checks.choice("of", of, TARGETS)
+        if self.draws is None:
+            raise InputError(
+                "interval must be left out for a model without posterior draws, got one; "
+                "input perturbation under unit value with solver='posterior' has them"
+            )
+        low, high = self.draws.interval(self._checked(coordinates), self.offsets, share, of)
+        return self._uncentred(low), self._uncentred(high)
+
+    def _uncentred(self, centred: Floats) -> Floats:
+        return np.clip(self.low + (self.high - self.low) / 2 * (1 + centred), self.low, self.high)
+
+    def _checked(self, coordinates: ArrayLike) -> NDArray[np.uint32]:
         where = checks.coordinates(coordinates, self.shape)
         if self.withheld_mode is not None:
             wanted = where[:, self.withheld_mode]
@@ -65,5 +96,4 @@ class Completion:
                     f"coordinates must be those of index {self.owned_index} of mode {self.withheld_mode}, whose owner "
                     "personalized this model, got others; every owner predicts for itself"
                 )
-        half_width = (self.high - self.low) / 2
-        return np.clip(self.low + half_width * (1 + self.centred(where)), self.low, self.high)
+        return where

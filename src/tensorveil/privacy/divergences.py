@@ -12,6 +12,7 @@ from tensorveil.privacy.events import Event, GaussianEvent, PureEvent, SampledGa
 from tensorveil.privacy.theorems import proves
 
 LARGEST_EXPONENT = 700.0  # of e, that floats hold
+SMALLEST_EPSILON = 1e-6  # below it the difference of two normal tails has too few digits
 LIMIT_DOWN = 1 - 1e-6  # limits are lowered by far more than the arithmetic loses
 
 
@@ -23,11 +24,13 @@ def squared_mu(event: Event, steps: int) -> float:
     return (_distance(event, steps) / event.noise_multiplier) ** 2  # [L13] the credit of sampling is dropped
 
 
+@proves("ledger-filter")
 def _distance(event: GaussianEvent | SampledGaussianEvent, steps: int) -> int:
     """How far apart the means are, in units of what the noise multiplier is relative to."""
     return 2 * steps if isinstance(event, SampledGaussianEvent) and event.replace else steps
 
 
+@proves("ledger-filter")
 def _mu_of_pure(epsilon: float) -> float:
     from scipy.special import expit, ndtri
 
@@ -53,6 +56,7 @@ def renyi(event: Event, steps: int, order: int) -> float:
     return min(unsampled, (order - 0.5) / (order - 1) * there + back)  # [L17]
 
 
+@proves("ledger-filter")
 def _sampled_renyi(event: SampledGaussianEvent, order: int) -> float:
     """D(mixture | base) of one step, a unit added or removed, for a whole order (arXiv:1908.10530, section 3.3).
 
@@ -86,6 +90,8 @@ def squared_mu_limit(epsilon: float, delta: float) -> float:
     """The largest mu^2 at which a Gaussian is (epsilon, delta), or a little less; 0 where that cannot be computed."""
     from dp_accounting.gaussian_mechanism import get_epsilon_gaussian, get_sigma_gaussian
 
+    if epsilon < SMALLEST_EPSILON:
+        return 0.0
     try:
         squared = float(get_sigma_gaussian(epsilon, delta)) ** -2 * LIMIT_DOWN
         kept = 0 < squared < math.inf and get_epsilon_gaussian(squared**-0.5, delta) <= epsilon  # [L19]

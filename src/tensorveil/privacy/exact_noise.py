@@ -1,8 +1,8 @@
 """Noise from OpenDP's exact samplers, behind the interface of `NoiseSource`: `fit(..., noise=ExactNoise())`.
 
 For those who want the two laws of noise drawn by somebody else's reviewed code. It needs `pip install
-'tensorveil[exact]'` and takes tens of microseconds a number, hundreds of times what `NoiseSource` takes: for releases of
-up to a few million noisy numbers.
+'tensorveil[exact]'` and takes tens of microseconds a number, hundreds of times what `NoiseSource` takes: for releases
+of up to a few million noisy numbers.
 
 Why the price of a plan covers it
 ---------------------------------

@@ -28,7 +28,7 @@ from tensorveil.privacy.divergences import (
     squared_mu,
     squared_mu_limit,
 )
-from tensorveil.privacy.events import Event, PureEvent
+from tensorveil.privacy.events import Event, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
@@ -72,8 +72,13 @@ class Charge:
     def __post_init__(self) -> None:
         checks.positive_number("epsilon", self.epsilon)
         budget_delta(self.delta)
-        if not self.events or not all(isinstance(event, Event) for event in self.events):
-            raise InputError(f"events must name what is drawn, got {self.events!r}; give at least one event")
+        if not isinstance(self.events, tuple) or not self.events or not all(isinstance(e, Event) for e in self.events):
+            raise InputError(f"events must be a tuple of what is drawn, got {self.events!r}; give at least one event")
+        if any(isinstance(e, SampledGaussianEvent) and e.replace != self.unit.coordinates_public for e in self.events):
+            raise InputError(
+                f"replace must be {self.unit.coordinates_public} under the unit {str(self.unit)!r}, got the other; "
+                "use True for the units value and slice_values"
+            )
         if self.delta == 0 and not self.pure:
             raise InputError("delta must be above 0 for Gaussian events, got 0; state the delta of the release")
         if self.gaussian_coordinates < (0 if self.pure else 1):
@@ -230,12 +235,13 @@ def limits(epsilon: float, delta: float, orders: tuple[int, ...]) -> Limits:
 
 def orders_for(epsilon: float, delta: float) -> tuple[int, ...]:
     """The Rényi orders of a data set, from its first budget: around the one that admits the least Gaussian noise."""
-    steps = (-2, -1, 0, 1)  # factors of sqrt(2): smaller orders admit next to nothing, larger ones are for raised deltas
+    steps = (-2, -1, 0, 1)  # powers of sqrt(2); much smaller orders admit nothing, much larger ones little
     chance = (delta or NOMINAL_DELTA) * (1 - PRECISION_DELTA) * (1 - GAUSSIAN_SHARE) / len(steps)
     best = max(range(2, LARGEST_ORDER + 1), key=lambda order: (renyi_limit(epsilon, chance, order) / order, order))
     return tuple(sorted({min(max(round(best * 2 ** (step / 2)), 2), LARGEST_ORDER) for step in steps}))
 
 
+@proves("ledger-filter")
 def total(parts: Iterable[Costs], orders: tuple[int, ...]) -> Totals:
     """The exact sums of costs."""
     every = list(parts)
@@ -333,7 +339,8 @@ def largest_pure(sums: Totals, within: Limits, mode: str | None) -> float:
     while high - low > 1e-7 * within.epsilon:
         middle = (low + high) / 2
         low, high = (middle, high) if admitted(middle) else (low, middle)
-    return max(low, left)
+    found = max(low, left)
+    return found if found > 1e-9 * within.epsilon else 0.0  # what rounding left over is nothing
 
 
 def largest_gaussian(sums: Totals, within: Limits, mode: str | None) -> tuple[float, float]:

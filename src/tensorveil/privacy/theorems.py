@@ -129,6 +129,22 @@ THEOREMS = _table(
         "Kearns, Pai, Roth, Ullman 2014 (arXiv:1207.4084), billboard lemma",
     ),
     Theorem(
+        "sums-modes",
+        "sum_perturbation.md",
+        "sums",
+        ("value", "slice_values"),
+        "Noise on the weighted sums of every index of every mode and on the total, in one release.",
+        DWORK,
+    ),
+    Theorem(
+        "sums-pairs",
+        "sum_perturbation.md",
+        "sums",
+        ("entry", "slice"),
+        "Noise on paired sums of residuals of one mode after the other, a slice's own level taken off by itself.",
+        DWORK,
+    ),
+    Theorem(
         "level",
         "offsets.md",
         "offsets",

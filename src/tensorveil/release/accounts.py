@@ -175,8 +175,8 @@ def refusal(account: Account, found: Costs) -> str:
     return (
         f"the budget of data set {account.name!r} (epsilon {account.limits.epsilon:g}, delta {account.limits.delta:g}) "
         f"must cover the release, got epsilon {found.epsilon:g}, delta {found.delta:g}; "
-        + (f"what is left pays for {' or '.join(offer)}; ask for less" if offer else "nothing is left")
-        + ", or raise the budget with a reason"
+        + (f"what is left pays for {' or '.join(offer)}; ask for less, or" if offer else "nothing is left;")
+        + " raise the budget with a reason"
     )
 
 

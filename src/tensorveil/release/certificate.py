@@ -90,10 +90,11 @@ class TheoremRecord(Part):
 
 
 class ModelRecord(Part):
-    """What kind of model was released."""
+    """What kind of model was released; with draws from a posterior, their average predicts."""
 
     family: Literal["cp", "tucker"]
     ranks: tuple[Count, ...]
+    draws: Annotated[int, Field(ge=0)]
 
 
 class BoundsRecord(Part):
@@ -233,7 +234,7 @@ class Certificate(Part):
             "publishable": told.publishable,
             "seeded": told.seeded,
             "mechanism": told.source if plan is None else plan.mechanism.title,
-            "model": {"family": factors.family.name, "ranks": factors.ranks},
+            "model": {"family": factors.family.name, "ranks": factors.ranks, "draws": _draws(release)},
             "shape": factors.shape,
             "mode_names": release.mode_names,
             "value_name": release.value_name,
@@ -347,6 +348,11 @@ class Certificate(Part):
         from tensorveil.release.registry import deployment_record
 
         return deployment_record(self)
+
+
+def _draws(release: Release) -> int:
+    draws = getattr(release.model, "draws", None)
+    return 0 if draws is None else len(draws)
 
 
 def _theorems(told: Guarantee) -> tuple[dict[str, str], ...]:

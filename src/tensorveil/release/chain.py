@@ -84,10 +84,10 @@ def first_fault(entries: Sequence[Entry]) -> str | None:
         if entry.hash != hash_of(previous, entry.text):
             return f"entry {place}, whose text or hash was changed"
         try:
-            body = entry.body
+            body = json.loads(entry.text)
         except ValueError:
-            body = {}
-        if body.get("number") != place:
+            body = None
+        if not isinstance(body, dict) or body.get("number") != place:
             return f"entry {place}, whose text is not that of an entry"
         previous = entry.hash
     return None
@@ -151,7 +151,8 @@ class Chain:
                     try:
                         yield connection
                     except BaseException:
-                        connection.execute("ROLLBACK")
+                        if connection.in_transaction:  # a full disk has undone it already
+                            connection.execute("ROLLBACK")
                         raise
                     connection.execute("COMMIT")
             except sqlite3.DatabaseError as error:

@@ -33,7 +33,8 @@ def curve_of(events: tuple[Event, ...], request: Request, coordinates: int) -> t
     """
     if _pure(events):
         total = epsilon_of(events, 0.0)
-        return tuple((_up(delta_of(events, part * total)) if part < 1 else 0.0, _up(part * total)) for part in PARTS)
+        points = [(_up(delta_of(events, part * total)) if part < 1 else 0.0, _up(part * total)) for part in PARTS]
+        return tuple((delta, epsilon) for delta, epsilon in points if delta < 1)  # a delta of 1 promises nothing
     found = []
     for factor in FACTORS:
         if factor == 1:

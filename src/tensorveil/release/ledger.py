@@ -12,13 +12,14 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from tensorveil import checks
 from tensorveil.errors import BudgetError, InputError, UnprovenError
 from tensorveil.privacy import filters
-from tensorveil.privacy.events import pure_epsilon
+from tensorveil.privacy.events import Event, pure_epsilon
 from tensorveil.privacy.filters import Charge
 from tensorveil.privacy.units import Unit
 from tensorveil.release.accounts import (
@@ -102,6 +103,10 @@ class Reservation:
             return {"kind": kind, "dataset": self.dataset, "reservation": self.id, **more}
 
         self._chain.append(decide)
+
+
+class _NotCoveredError(Exception):
+    """The account does not cover the costs: both are its arguments."""
 
 
 @final
@@ -198,7 +203,7 @@ class Ledger:
             found = filters.costs(charge, account.unit, account.limits.orders)
             mode = filters.admitted_mode(account.totals(found), account.limits, account.mode)
             if mode is None:
-                raise BudgetError(refusal(account, found))
+                raise _NotCoveredError(account, found)
             return {
                 "kind": "reserve",
                 "dataset": dataset,
@@ -214,7 +219,11 @@ class Ledger:
                 "note": words,
             }
 
-        return Reservation(self._chain, self._chain.append(decide), token)
+        try:
+            entry = self._chain.append(decide)
+        except _NotCoveredError as error:  # what is left is computed here, while others may go on
+            raise BudgetError(refusal(*error.args)) from None
+        return Reservation(self._chain, entry, token)
 
     def raise_budget(self, dataset: str, epsilon: float, delta: float | None = None, *, why: str) -> None:
         """Set a larger budget: the new total, not the addition. The reason is kept for ever.
@@ -303,7 +312,7 @@ def paying(
         raise
 
 
-def counts_asspent_of(error: BaseException) -> bool:
+def counts_as_spent(error: BaseException) -> bool:
     """Whether an error came after the budget was reserved."""
     return any(note.endswith(SPENT) for note in getattr(error, "__notes__", ()))
 
@@ -338,18 +347,26 @@ def _charge(release: Plan | Charge) -> Charge:
 
 def _check_price(release: Plan | Charge) -> None:
     """Refuse a stated price below what the events cost."""
-    from tensorveil.mechanisms.base import ideal_budget, price
-    from tensorveil.privacy import accounting
-
-    if not isinstance(release, Charge):
-        cost = price(release.events, release.request, release.gaussian_coordinates)
-    elif release.pure:
+    if isinstance(release, Charge) and release.pure:
         cost = pure_epsilon(release.events)
+    elif not isinstance(release, Charge):
+        from tensorveil.mechanisms.base import price
+
+        cost = price(release.events, release.request, release.gaussian_coordinates)
     else:
+        from tensorveil.mechanisms.base import ideal_budget
+
         epsilon, delta = ideal_budget(release.epsilon, release.delta, release.gaussian_coordinates)
-        cost = accounting.epsilon_of(release.events, delta) + (release.epsilon - epsilon)
+        cost = _composed(release.events, delta) + (release.epsilon - epsilon)
     if cost > release.epsilon:
         raise InputError(f"epsilon must state what the events cost, got {release.epsilon!r} for {cost!r}; state more")
+
+
+@lru_cache(maxsize=64)
+def _composed(events: tuple[Event, ...], delta: float) -> float:
+    from tensorveil.privacy import accounting
+
+    return accounting.epsilon_of(events, delta)
 
 
 def _check_slices(unit: Unit, plan: Plan, observations: Observations) -> None:

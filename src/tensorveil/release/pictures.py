@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.release.plots import Drawing, bar_plot, clean, heat_map, line_plot, short, times_of
-from tensorveil.release.release import Release
+
+if TYPE_CHECKING:
+    from tensorveil.release.release import Release
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -109,7 +111,7 @@ def slice_group(release: Release) -> Group | None:
     low, high = min(float(one.min()) for one in maps), max(float(one.max()) for one in maps)
     pictures = []
     for where, values in zip(varied, maps, strict=True):
-        names = [label_names(release, mode, chosen[mode][0]) for mode in (rows, columns)]
+        names = (label_names(release, rows, chosen[rows][0]), label_names(release, columns, chosen[columns][0]))
         at = ", ".join(
             f"{clean(release.mode_names[mode])} {_bare(release, mode, index)}" for mode, index in sorted(where.items())
         )

@@ -33,6 +33,7 @@ ABOVE, BELOW = "#2b6496", "#b4521b"  # blue and orange: told apart with every ki
 COLOUR_MAP = "cividis"  # even steps of lightness, the same for colour-blind readers
 TEXT, SMALL = 11, 9.5  # font sizes, in CSS pixels
 SMALL_DELTA = 1e-3  # from here down, a curve of epsilon needs a logarithmic axis
+STEPS = 41  # of a drawn colour scale
 LINE_POINTS = 240  # a longer series is averaged down to this many points
 
 _SECOND = np.dtype("datetime64[s]")
@@ -132,7 +133,7 @@ def bar_plot(names: Sequence[str], values: Floats, hidden: int = 0, split: int =
         _write(panel, name, (0, place), (-8, 0), ha="right", va="center", across=True)
         _write(panel, signed(value), (1, place), (49, 0), ha="right", va="center", across=True, color=QUIET)
     if hidden:
-        _write(panel, f"{hidden:,} more in between", (0, split), (-8, 0), "right", "center", True, QUIET, SMALL)
+        _write(panel, f"{hidden:,} more in between", (0, split), (-8, 0), "right", "center", QUIET, SMALL, across=True)
     top, last = shown[0], shown[-1]
     description = f"Bars from {top} ({signed(values[0])}) to {last} ({signed(values[-1])})"
     description += f"; {hidden:,} labels in between are not shown." if hidden else "."
@@ -159,9 +160,11 @@ def line_plot(times: NDArray[Any], values: Floats) -> Drawing:
     panel.plot(seconds, level, color=ABOVE, linewidth=1.5, marker="o" if len(level) < 30 else "", markersize=3)
     marks = when[[0, len(when) // 2, -1]] if len(when) > 2 else when
     edges = ("left", "center", "right") if len(marks) == 3 else ("left", "right")
-    panel.set_xticks(marks.astype(np.float64), [day(mark) for mark in marks])
-    for text, edge in zip(panel.get_xticklabels(), edges, strict=False):
-        text.set_horizontalalignment(edge)
+    panel.set_xticks([])
+    for mark, edge in zip(marks, edges, strict=False):
+        _write(
+            panel, day(mark), (float(mark.astype(np.float64)), 0), (0, -16), edge, color=QUIET, size=SMALL, down=True
+        )
     panel.locator_params(axis="y", nbins=5)
     panel.grid(axis="y", color=HAIRLINE, linewidth=0.6)
     return _drawing(figure, description)
@@ -185,25 +188,21 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Floats, low: f
     below_names = [clean(name, 13) for name in columns]
     above, below = 8, 52 + 6 * max(map(len, below_names))  # room for the longest name, upright, and for the scale
     figure, panel = _panel(above + depth + below, (left, right, above, below))
-    tiles = {"cmap": COLOUR_MAP, "vmin": low, "vmax": high, "edgecolors": "white"}
-    panel.pcolormesh(values, linewidth=0.7, **tiles)
-    panel.invert_yaxis()
-    panel.set_frame_on(False)
-    panel.tick_params(length=0, pad=4)
-    panel.set_yticks(np.arange(len(rows)) + 0.5, [clean(name, 17) for name in rows], fontsize=SMALL)
-    panel.set_xticks(np.arange(len(columns)) + 0.5, below_names, fontsize=SMALL)
-    for text in panel.get_xticklabels():
-        text.set(rotation=90, rotation_mode="anchor", horizontalalignment="right", verticalalignment="center")
+    tiles: dict[str, Any] = {"cmap": COLOUR_MAP, "vmin": low, "vmax": high, "linewidth": 0.7}
+    panel.set_axis_off()
+    panel.pcolormesh(values, edgecolors="white", **tiles)
+    panel.set_ylim(len(rows), 0)
+    for place, name in enumerate(rows):
+        _write(panel, clean(name, 17), (0, place + 0.5), (-5, 0), "right", "center", QUIET, SMALL)
+    for place, name in enumerate(below_names):
+        _write(panel, name, (place + 0.5, len(rows)), (0, -5), "right", "center", QUIET, SMALL, 90)
     height = above + depth + below
     scale = figure.add_axes((left / WIDTH, 20 / height, side / WIDTH, 9 / height))
-    scale.pcolormesh(np.linspace(low, high, 41)[None, :], **{**tiles, "edgecolors": "face"}, linewidth=0.7)
-    scale.set_yticks([])
-    scale.set_xticks([0, 20.5, 41], [short(end) for end in (low, (low + high) / 2, high)], fontsize=SMALL)
-    for text, edge in zip(scale.get_xticklabels(), ("left", "center", "right"), strict=True):
-        text.set_horizontalalignment(edge)
-    scale.set_frame_on(False)
-    scale.tick_params(length=0, pad=3, labelcolor=QUIET)
-    highest, lowest = (np.unravel_index(place, values.shape) for place in (values.argmax(), values.argmin()))
+    scale.set_axis_off()
+    scale.pcolormesh(np.linspace(low, high, STEPS)[None, :], edgecolors="face", **tiles)
+    for share, edge in ((0.0, "left"), (0.5, "center"), (1.0, "right")):
+        _write(scale, short(low + share * (high - low)), (share * STEPS, 0), (0, -11), edge, color=QUIET, size=SMALL)
+    highest, lowest = (divmod(int(place), len(columns)) for place in (values.argmax(), values.argmin()))
     description = (
         f"A heat map of {len(rows)} by {len(columns)} predictions from {short(values.min())} "
         f"({clean(rows[lowest[0]], 40)}, {clean(columns[lowest[1]], 40)}) to {short(values.max())} "
@@ -280,21 +279,27 @@ def _write(
     shift: tuple[float, float],
     ha: str = "left",
     va: str = "baseline",
-    across: bool = False,
     color: str = INK,
     size: float = TEXT,
+    rotation: float = 0,
+    *,
+    across: bool = False,
+    down: bool = False,
 ) -> None:
-    """Text beside a point, shifted by pixels; `across` counts x in widths of the panel."""
+    """Text beside a point, shifted by pixels; `across` counts x in widths of the panel, `down` y in heights."""
+    place: Any = panel.get_yaxis_transform() if across else panel.get_xaxis_transform() if down else "data"
     panel.annotate(
         text,
         at,
         shift,
-        xycoords=panel.get_yaxis_transform() if across else "data",
+        xycoords=place,
         textcoords="offset points",
         ha=ha,
         va="center_baseline" if va == "center" else va,
         color=color,
         fontsize=size,
+        rotation=rotation,
+        rotation_mode="anchor",
         parse_math=False,
         annotation_clip=False,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -18,6 +19,8 @@ from tensorveil.errors import InputError, MissingDependencyError
 from tensorveil.mechanisms.personal import personal_offsets, personal_rows
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
+from tensorveil.models.offsets import Offsets
+from tensorveil.models.posterior_mean import PosteriorDraws
 from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.units import Unit
 
@@ -87,16 +90,52 @@ def unknown_labels(release: Release, where: Integers) -> dict[str, int]:
 
 
 def offset_predictions(model: Completion | FactorModel, where: Integers) -> Floats:
-    """Mean and offsets of the known labels (indices of at least 0), factors left out, on the scale of the values."""
+    """Predictions for rows with unknown labels (indices below 0): mean and offsets of the known, factors left out."""
+    if len(where) == 0:
+        return np.empty(0)
     if not isinstance(model, Completion):
-        if len(where) == 0:
-            return np.empty(0)
         raise InputError("unknown labels must have offsets to be predicted by, got a published model, which has none")
-    centred = np.full(len(where), model.offsets.mean)
-    for mode, part in enumerate(model.offsets.modes):
-        if part is not None:
-            centred += np.where(where[:, mode] >= 0, part[where[:, mode]], 0.0)
-    return np.clip(model.low + (model.high - model.low) / 2 * (1 + centred), model.low, model.high)
+    inside = where if model.withheld_mode is None else _without(where, model.withheld_mode)
+    return with_unknown_indices(model).predict(np.where(inside < 0, np.array(model.shape), inside))
+
+
+def with_unknown_indices(model: Completion) -> Completion:
+    """The model with one index more in every mode, of which nothing is known: a row of zeros and an offset of zero.
+
+    A product with a row of zeros is zero, so that an entry with such an index is predicted by offsets alone.
+    """
+    parts = [None if part is None else np.append(part, 0.0) for part in model.offsets.modes]
+    blocks = [np.vstack([factor, np.zeros(factor.shape[1])]) for factor in model.factors.factors]
+    if model.factors.core is not None:
+        blocks.append(np.array(model.factors.core))
+    return Completion(
+        Offsets(model.offsets.mean, parts),
+        model.factors.family.model(blocks),
+        model.low,
+        model.high,
+        draws=None if model.draws is None else _wider_draws(model.draws),
+    )
+
+
+def _wider_draws(draws: PosteriorDraws) -> PosteriorDraws:
+    shapes, count, order = draws.family.block_shapes(draws.shape), len(draws), len(draws.shape)
+    sizes = np.array([int(np.prod(shape)) for shape in shapes])
+    blocks = np.split(draws.parameters, np.cumsum(sizes)[:-1], axis=1)
+    rows = [np.append(block, np.zeros((count, shapes[mode][1])), axis=1) for mode, block in enumerate(blocks[:order])]
+    starts = 1 + np.concatenate([[0], np.cumsum(draws.shape)])
+    offsets = [np.append(draws.offsets[:, a:b], np.zeros((count, 1)), axis=1) for a, b in pairwise(starts)]
+    return replace(
+        draws,
+        shape=tuple(size + 1 for size in draws.shape),
+        parameters=np.concatenate([*rows, *blocks[order:]], axis=1),
+        offsets=np.concatenate([draws.offsets[:, :1], *offsets], axis=1),
+    )
+
+
+def _without(where: Integers, mode: int) -> Integers:
+    found = where.copy()
+    found[:, mode] = -1
+    return found
 
 
 def everybody(release: Release, own: Observations) -> Completion:

@@ -161,13 +161,19 @@ class Release:
         """A TensorLy CPTensor or TuckerTensor of the completion on the scale of the values, before clipping.
 
         The mean and the offsets are folded in: as a component for the mean and one for each mode with offsets (CP), or
-        as two columns a mode, its offsets and ones (Tucker). Predictions are its cells, clipped to the bounds.
+        as two columns a mode, its offsets and ones (Tucker). Predictions are its cells, clipped to the bounds. A model
+        of posterior draws has no such form.
         """
         model = self.model
         if not isinstance(model, Completion):
             return model.to_tensorly()
         if model.withheld_mode is not None:
             raise InputError("to_tensorly must have all rows, got a joint release; personalize it first")
+        if model.draws is not None:
+            raise InputError(
+                "to_tensorly must have offsets and factors that predict, got posterior draws, whose average is no such "
+                "model; use to_frame, release.model.factors.to_tensorly() for a rough picture, or solver='als'"
+            )
         half = (model.high - model.low) / 2
         constant = model.low + half * (1 + model.offsets.mean)
         folded = _with_offset_columns(model)
@@ -203,9 +209,9 @@ class Release:
 
         Hashes and the schema are checked, the guarantee is not recomputed: that is `tensorveil verify`.
         """
-        from tensorveil.release.saving import load_release
+        from tensorveil.release.saving import load_parts
 
-        return load_release(directory)
+        return cls(**load_parts(directory))
 
     def personalize(self, own_observations: Observations) -> Completion:
         """Under joint privacy: the model of one owner, computed from the release and the owner's own observations.

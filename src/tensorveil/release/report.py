@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorveil.errors import InputError
 from tensorveil.models.completion import Completion
@@ -16,7 +16,9 @@ from tensorveil.privacy.plan import rounded_up
 from tensorveil.release.certificate import Certificate
 from tensorveil.release.pictures import mode_groups, slice_group
 from tensorveil.release.plots import clean, curve_plot, short
-from tensorveil.release.release import Release
+
+if TYPE_CHECKING:
+    from tensorveil.release.release import Release
 
 LEVEL = 0.05  # of the test whose greatest power is told
 PRIORS = (0.01, 0.1, 0.5)
@@ -252,13 +254,12 @@ def conclusions(certificate: Certificate) -> tuple[list[str], list[str]]:
         "That nothing can be learned about a single case: what holds for the whole, and fits that case, is not hidden.",
         "That several releases of the same data are as private as this one: their budgets add up, in a ledger.",
     ]
-    if certificate.status != "proven":
-        may = ["How the method behaves, in experiments inside the house."]
-        may_not.insert(0, "That the data are protected.")
-        return may, may_not
-    if certificate.seeded:
-        may_not.insert(0, "That the data are protected, as long as anybody may know the seed.")
-        return may, may_not
+    if not certificate.publishable:
+        seed = ", as long as anybody may know the seed" if certificate.status == "proven" else ""
+        return ["How the method behaves, in experiments inside the house."], [
+            f"That the data are protected{seed}.",
+            *may_not,
+        ]
     may.append("That the promise holds whatever else an attacker knows, now or later, and however much they compute.")
     if kind in ("value", "slice_values"):
         may_not.append("That it is hidden which cells were observed: under this unit that is taken to be public.")

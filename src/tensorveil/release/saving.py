@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,19 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
+from tensorveil.models.posterior_mean import PosteriorDraws
 from tensorveil.models.tucker import Tucker
 from tensorveil.release.certificate import Certificate
-from tensorveil.release.release import Release
+
+if TYPE_CHECKING:
+    from tensorveil.release.release import Release
 
 Labels = NDArray[Any]
 
 MODEL, LABELS, CERTIFICATE, REPORT = "model.safetensors", "labels.json", "certificate.json", "report.html"
 FILES = (CERTIFICATE, LABELS, MODEL, REPORT)
 LABELS_VERSION = 1
+DRAWS = "draws."  # before the names of arrays of posterior draws
 DTYPE = re.compile(r"text|\|b1|[<>|][iu][1248]|<U[0-9]{1,6}|<M8\[(?:[1-9][0-9]{0,4})?(?:Y|M|W|D|h|m|s|ms|us|ns)\]")
 BINS = ("hour", "day", "week", "month", "year")
 
@@ -67,8 +71,8 @@ def save_release(release: Release, directory: str | Path) -> Path:
     return target
 
 
-def load_release(directory: str | Path) -> Release:
-    """The release in a folder; every file is checked against the certificate first."""
+def load_parts(directory: str | Path) -> dict[str, Any]:
+    """What a release in a folder is made of, by name; every file is checked against the certificate first."""
     contents = read_folder(directory)
     certificate = Certificate.from_json(contents[CERTIFICATE])
     if certificate.computed_digest() != certificate.digest:
@@ -76,23 +80,18 @@ def load_release(directory: str | Path) -> Release:
     for name in (MODEL, LABELS, REPORT):
         if certificate.files.get(name) != sha256(contents[name]):
             raise InputError(f"{name} must have the SHA-256 that the certificate states, got another; it was changed")
-    return release_of(certificate, contents)
-
-
-def release_of(certificate: Certificate, contents: Mapping[str, bytes]) -> Release:
-    """The release that these files make; malformed or disagreeing ones are an error."""
     labels, bins = read_labels(contents[LABELS], certificate)
-    return Release(
-        read_model(contents[MODEL], certificate),
-        certificate.guarantee,
-        None,
-        mode_names=certificate.mode_names,
-        labels=labels,
-        bins=bins,
-        value_name=certificate.value_name,
-        ledger=None if certificate.ledger is None else certificate.ledger.model_dump(),
-        certificate=certificate,
-    )
+    return {
+        "model": read_model(contents[MODEL], certificate),
+        "guarantee": certificate.guarantee,
+        "mode_names": certificate.mode_names,
+        "labels": labels,
+        "bins": bins,
+        "value_name": certificate.value_name,
+        "ledger": None if certificate.ledger is None else certificate.ledger.model_dump(),
+        "generator": certificate.randomness.generator,
+        "certificate": certificate,
+    }
 
 
 def read_folder(directory: str | Path) -> dict[str, bytes]:
@@ -143,6 +142,7 @@ def read_model(data: bytes, certificate: Certificate) -> Completion | FactorMode
     if certificate.bounds is not None:
         shapes["offsets.mean"] = (1,)
         shapes |= {f"offsets.{mode}": (shape[mode],) for mode in range(order) if f"offsets.{mode}" in arrays}
+    drawn = {name: arrays.pop(name) for name in list(arrays) if name.startswith(DRAWS)}
     if set(arrays) != set(shapes):
         raise InputError(f"{MODEL} must hold {', '.join(shapes)}, got {', '.join(sorted(arrays)) or 'nothing'}")
     for name, wanted in shapes.items():
@@ -155,13 +155,33 @@ def read_model(data: bytes, certificate: Certificate) -> Completion | FactorMode
             raise InputError(f"{name} in {MODEL} must be finite, got NaN or an infinity; it was changed")
     factors = family.model([arrays[name] for name in blocks])
     if certificate.bounds is None:
+        if drawn:
+            raise InputError(f"{MODEL} must hold draws with bounds only, got some without; it was changed")
         return factors
     offsets = Offsets(float(arrays["offsets.mean"][0]), [arrays.get(f"offsets.{mode}") for mode in range(order)])
     withheld = None if certificate.personalize is None else certificate.personalize.mode
-    model = Completion(offsets, factors, certificate.bounds.low, certificate.bounds.high, withheld)
+    draws = _read_draws(drawn, family, certificate)
+    low, high = certificate.bounds.low, certificate.bounds.high
+    model = Completion(offsets, factors, low, high, withheld, draws=draws)
     if withheld is not None and _tells_of(model, withheld):
         raise InputError(f"{MODEL} must not hold rows of mode {withheld}, which belong to their owners, got some")
     return model
+
+
+def _read_draws(
+    arrays: Mapping[str, NDArray[Any]], family: ModelFamily, certificate: Certificate
+) -> PosteriorDraws | None:
+    """Draws from a posterior, as many as the certificate tells."""
+    if not arrays and certificate.model.draws == 0:
+        return None
+    named = {name.removeprefix(DRAWS): array for name, array in arrays.items()}
+    draws = PosteriorDraws.from_arrays(family, certificate.shape, named)
+    ours = draws.arrays()
+    if set(ours) != set(named) or any(ours[name].dtype != array.dtype for name, array in named.items()):
+        raise InputError(f"the draws in {MODEL} must have the names and types that they were saved with, got others")
+    if len(draws) != certificate.model.draws:
+        raise InputError(f"{MODEL} must hold {certificate.model.draws} draws, got {len(draws)}; it was changed")
+    return draws
 
 
 def read_labels(data: bytes, certificate: Certificate) -> tuple[tuple[Labels | None, ...], tuple[str | None, ...]]:
@@ -226,12 +246,14 @@ def _model_bytes(model: Completion | FactorModel) -> bytes:
     from safetensors.numpy import save
 
     factors = model.factors if isinstance(model, Completion) else model
-    arrays = {f"factors.{mode}": factor for mode, factor in enumerate(factors.factors)}
+    arrays: dict[str, NDArray[Any]] = {f"factors.{mode}": factor for mode, factor in enumerate(factors.factors)}
     if factors.core is not None:
         arrays["core"] = factors.core
     if isinstance(model, Completion):
         arrays["offsets.mean"] = np.array([model.offsets.mean])
         arrays |= {f"offsets.{mode}": part for mode, part in enumerate(model.offsets.modes) if part is not None}
+        if model.draws is not None:
+            arrays |= {f"{DRAWS}{name}": array for name, array in model.draws.arrays().items()}
     return bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
 
@@ -247,9 +269,13 @@ def _check_whole(release: Release) -> None:
 
 
 def _tells_of(model: Completion, mode: int) -> bool:
-    """Whether any number of this mode's rows or offsets is not zero."""
+    """Whether any number of this mode's rows or offsets is not zero, or draws may hold some."""
     part = model.offsets.modes[mode]
-    return bool(np.any(model.factors.factors[mode])) or (part is not None and bool(np.any(part)))
+    return (
+        model.draws is not None
+        or bool(np.any(model.factors.factors[mode]))
+        or (part is not None and bool(np.any(part)))
+    )
 
 
 def sha256(data: bytes) -> str:

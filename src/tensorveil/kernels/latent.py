@@ -1,0 +1,196 @@
+"""The values behind noisy ones, given what a model expects of them: drawn, and how likely what was released is.
+
+Given its mean m, a latent value is N(m, sigma^2). A released symbol s tells of it through cuts and a channel,
+
+    P(s | m) = sum_l Q(s | l) [Phi((cut_(l+1) - m) / sigma) - Phi((cut_l - m) / sigma)],    cut_0 = -inf, cut_L = inf,
+
+a released number through Laplace or Gaussian noise.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels import normals
+from tensorveil.kernels.compiling import compiled
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@compiled
+def draw_behind_symbols(
+    symbols: Integers,
+    chances: Floats,
+    cuts: Floats,
+    sigma: float,
+    means: Floats,
+    key: np.uint64,
+    latent: Floats,
+    begin: int,
+    end: int,
+) -> None:
+    """latent[w] = a value given its symbol and mean: first its level, then a normal number between the level's cuts.
+
+    chances[level, s] = Q(s | l); cuts has one number more than there are levels, infinite at both ends.
+    """
+    L = chances.shape[0]
+    masses = np.empty(L)
+    for w in range(begin, end):
+        before = 0.0
+        total = 0.0
+        for level in range(L):
+            after = 1.0 if level == L - 1 else normals.below((cuts[level + 1] - means[w]) / sigma)
+            masses[level] = chances[level, symbols[w]] * (after - before)
+            total += masses[level]
+            before = after
+        state = normals.stream(key, w)
+        left = normals.uniform(state) * total
+        chosen = 0
+        for level in range(L):
+            if masses[level] > 0.0:
+                chosen = level
+                if left < masses[level]:
+                    break
+                left -= masses[level]
+        low = (cuts[chosen] - means[w]) / sigma
+        high = (cuts[chosen + 1] - means[w]) / sigma
+        z = normals.between(low, high, normals.uniform(state + normals.STEP))
+        latent[w] = means[w] + sigma * z
+
+
+@compiled
+def symbols_likelihood(
+    symbols: Integers, chances: Floats, cuts: Floats, sigma: float, means: Floats, begin: int, end: int
+) -> float:
+    """Sum of log P(symbol | mean); logarithms are taken of products, as long as those stay large enough."""
+    L = chances.shape[0]
+    total = 0.0
+    product = 1.0
+    for w in range(begin, end):
+        before = 0.0
+        p = 0.0
+        for level in range(L):
+            after = 1.0 if level == L - 1 else normals.below((cuts[level + 1] - means[w]) / sigma)
+            p += chances[level, symbols[w]] * (after - before)
+            before = after
+        product *= max(p, 1e-100)
+        if product < 1e-150:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
+
+
+@compiled
+def symbols_information(
+    symbols: Integers, chances: Floats, cuts: Floats, sigma: float, means: Floats, information: Floats
+) -> None:
+    """information = sum of v v^T, v the derivatives of log P(symbol | mean) by log sigma and the L - 1 cuts."""
+    L = chances.shape[0]
+    v = np.empty(L)
+    information[:] = 0.0
+    for w in range(symbols.size):
+        s = symbols[w]
+        before = 0.0
+        p = 0.0
+        v[0] = 0.0
+        for level in range(1, L):
+            z = (cuts[level] - means[w]) / sigma
+            density = 0.3989422804014327 * math.exp(-0.5 * z * z)
+            after = normals.below(z)
+            p += chances[level - 1, s] * (after - before)
+            before = after
+            change = (chances[level - 1, s] - chances[level, s]) * density
+            v[level] = change / sigma
+            v[0] -= change * z
+        p = max(p + chances[L - 1, s] * (1.0 - before), 1e-100)
+        for a in range(L):
+            for b in range(L):
+                information[a, b] += v[a] / p * (v[b] / p)
+
+
+@compiled
+def draw_behind_laplace(
+    values: Floats,
+    scale: float,
+    sigma: float,
+    means: Floats,
+    key: np.uint64,
+    latent: Floats,
+    begin: int,
+    end: int,
+) -> None:
+    """latent[w] = a value given its mean and itself plus Laplace noise: on either side of that, a cut normal law.
+
+    The density of the noise is e^(-(x - z) / scale) for z < x: a normal law times it is one whose mean is sigma^2 /
+    scale higher, and lower for z > x.
+    """
+    shift = sigma / scale
+    for w in range(begin, end):
+        x = (values[w] - means[w]) / sigma
+        # masses up to a common factor e^(shift^2 / 2): e^(-shift x) Phi(x - shift) and e^(shift x) Phi(-x - shift)
+        lower = scaled_below(x - shift, -shift * x)
+        upper = scaled_below(-x - shift, shift * x)
+        state = normals.stream(key, w)
+        u = normals.uniform(state + normals.STEP)
+        if normals.uniform(state) * (lower + upper) < lower:
+            z = shift + normals.between(-np.inf, x - shift, u)
+        else:
+            z = -shift + normals.between(x + shift, np.inf, u)
+        latent[w] = means[w] + sigma * z
+
+
+@compiled
+def laplace_likelihood(values: Floats, scale: float, sigma: float, means: Floats, begin: int, end: int) -> float:
+    """Sum of the log densities of N(mean, sigma^2) plus Laplace noise at the noisy values, up to a constant."""
+    shift = sigma / scale
+    total = 0.0
+    for w in range(begin, end):
+        x = (values[w] - means[w]) / sigma
+        mass = scaled_below(x - shift, -shift * x) + scaled_below(-x - shift, shift * x)
+        total += math.log(max(mass, normals.LEAST)) + 0.5 * shift * shift
+    return total
+
+
+@compiled
+def scaled_below(x: float, exponent: float) -> float:
+    """e^exponent Phi(x), finite and not 0 far out too, by the tail's leading term there."""
+    p = normals.below(x)
+    if x > -30.0 and exponent < 600.0:
+        return math.exp(exponent) * p
+    power = exponent - 0.5 * x * x - math.log(2.5066282746310002 * max(-x, 1.0))
+    return math.exp(min(max(power if x < -30.0 else exponent, -700.0), 700.0))
+
+
+@compiled
+def draw_laplace_variances(
+    residuals: Floats, scale: float, variance: float, key: np.uint64, variances: Floats, begin: int, end: int
+) -> bool:
+    """variances[w] = variance of a Laplace number plus N(0, variance), given their sum: Laplace as a normal mixture.
+
+    Laplace noise is N(0, v) with v exponential of mean 2 scale^2 (Andrews, Mallows 1974). Given the sum r, u = v +
+    variance has the density u^(-1/2) e^(-r^2 / 2u - u / 2 scale^2) above `variance`: 1 / u is an inverse Gaussian
+    number of mean 1 / (scale |r|) and shape 1 / scale^2, drawn (Michael, Schucany, Haas 1976) until it is below
+    1 / variance. Meant for scale^2 at or above variance / 4: otherwise few are. Returns False where a thousand failed.
+    """
+    shape = 1.0 / (scale * scale)
+    for w in range(begin, end):
+        mean = 1.0 / (scale * max(abs(residuals[w]), 1e-9 * scale))
+        state = normals.stream(key, w)
+        found = False
+        for _ in range(1000):
+            z = normals.quantile(normals.uniform(state))
+            y = mean * z * z / (2.0 * shape)
+            root = 1.0 + y + math.sqrt(y * (2.0 + y))  # the larger root over the mean; the smaller is 1 / it
+            x = mean / root
+            if normals.uniform(state + normals.STEP) * (1.0 + 1.0 / root) > 1.0:
+                x = mean * root
+            state += np.uint64(2) * normals.STEP
+            if x * variance <= 1.0 and x > 0.0:
+                variances[w] = 1.0 / x
+                found = True
+                break
+        if not found:
+            return False
+    return True

@@ -1,0 +1,110 @@
+"""Side information that is free: where values were observed, if that is public, tells who is alike.
+
+The prior mean of a row of index i is sum_j w_j / sqrt(count_i) over the indices j of the other modes that i was seen
+with, w_j unknown (as the implicit feedback of SVD++; Koren 2008): a linear map of the rows of a public 0/1 matrix, here
+of its leading singular directions, which carry most of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensorveil.errors import InputError
+
+Floats = NDArray[np.float64]
+Coordinates = NDArray[np.uint32]
+
+MOST_FEATURES = 100
+ROWS_A_FEATURE = 4
+DENSE_MODE = 500
+
+
+@final
+class Links:
+    """Features of the indices of one mode, made orthogonal: F^T F = I_n times the identity, the constant first.
+
+    A row's prior mean is F beta, beta_k ~ N(0, weights_k / kappa): equal priors of the features as they were given.
+    """
+
+    def __init__(self, features: Floats, size: int) -> None:
+        centred = features - features.mean(axis=0) if features.size else np.empty((size, 0))
+        left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+        used = singular > 1e-6 * max(float(singular.max(initial=0.0)), math.sqrt(size) * 1e-3)
+        self.features: Floats = np.column_stack([np.ones(size), math.sqrt(size) * left[:, used]])
+        self.weights: Floats = np.concatenate([[1.0], singular[used] ** 2 / size])
+
+    @property
+    def size(self) -> int:
+        """Number of features besides the constant."""
+        return int(self.features.shape[1]) - 1
+
+
+def pattern_features(coordinates: Coordinates, shape: tuple[int, ...]) -> list[Floats]:
+    """One matrix a mode: log counts, and the leading directions of with whom each index was seen.
+
+    Rows of the pattern are shortened to length one, so the features of a mode have mean square one over all, besides
+    the log counts, which have mean square one.
+    """
+    return [
+        np.column_stack([_log_counts(coordinates, mode, shape), *_directions(coordinates, mode, shape)])
+        for mode in range(len(shape))
+    ]
+
+
+def given_features(features: Sequence[ArrayLike | None], shape: tuple[int, ...]) -> list[Floats]:
+    """Public feature matrices of the modes, checked and brought to mean 0 and variance 1; None: none for that mode."""
+    if len(features) != len(shape):
+        raise InputError(f"features must be one matrix or None a mode, got {len(features)} for {len(shape)} modes")
+    made = []
+    for mode, part in enumerate(features):
+        if part is None:
+            made.append(np.empty((shape[mode], 0)))
+            continue
+        matrix = np.asarray(part, dtype=np.float64)
+        if matrix.ndim != 2 or len(matrix) != shape[mode] or not np.isfinite(matrix).all():
+            raise InputError(
+                f"features[{mode}] must be finite, one row an index ({shape[mode]}), got shape {matrix.shape}"
+            )
+        spread = matrix.std(axis=0)
+        varying = spread > 0
+        made.append((matrix[:, varying] - matrix[:, varying].mean(axis=0)) / spread[varying])
+    return made
+
+
+def _log_counts(coordinates: Coordinates, mode: int, shape: tuple[int, ...]) -> Floats:
+    logs = np.log1p(np.bincount(coordinates[:, mode], minlength=shape[mode]))
+    spread = float(logs.std())
+    return np.asarray((logs - logs.mean()) / spread if spread > 0 else 0 * logs)[:, None]
+
+
+def _directions(coordinates: Coordinates, mode: int, shape: tuple[int, ...]) -> list[Floats]:
+    """U S of the 0/1 patterns of the mode with each other mode, side by side, rows of length at most one."""
+    from scipy import sparse
+
+    size = shape[mode]
+    most = min(MOST_FEATURES, size // ROWS_A_FEATURE)
+    if most == 0 or not len(coordinates):
+        return []
+    parts = []
+    for other, width in enumerate(shape):
+        if other != mode:
+            pairs = np.unique(coordinates[:, mode].astype(np.int64) * width + coordinates[:, other])
+            rows, columns = np.divmod(pairs, width)
+            lengths = np.sqrt(np.maximum(np.bincount(rows, minlength=size), 1) * (len(shape) - 1))
+            parts.append(sparse.csr_matrix((1 / lengths[rows], (rows, columns)), shape=(size, width)))
+    pattern = sparse.hstack(parts).tocsr()
+    products = pattern @ pattern.T
+    most = min(most, size - 1)
+    if size <= DENSE_MODE:
+        values, vectors = np.linalg.eigh(products.toarray())
+        values, vectors = values[-most:], vectors[:, -most:]
+    else:
+        from scipy.sparse.linalg import eigsh
+
+        values, vectors = eigsh(products, most, which="LA", v0=np.ones(size), tol=1e-4)
+    return [vectors * np.sqrt(np.maximum(values, 0.0))]

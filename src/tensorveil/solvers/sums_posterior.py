@@ -1,0 +1,156 @@
+"""Effects given noisy sums: the exact Gaussian posterior of a linear mixed model, of which only sums were seen.
+
+The sums are S = sum_c B_c theta_c + A e + noise: B_c is what a coefficient of effect c adds to each sum, theta_c ~ N(0,
+v_c), e ~ N(0, sigma^2) is what the model leaves of each value, and the variance of the noise on each sum is known. So
+
+    C = sum_c v_c B_c B_c^T + sigma^2 A A^T + D,    E[theta_c | S] = v_c B_c^T C^-1 S,
+
+solved by conjugate gradients: no matrix of sums by sums is formed. The variances v_c and sigma^2 are fitted to the same
+released sums (marginal likelihood; the MM algorithm of Zhou, Hu, Zhou, Lange 2019, arXiv:1509.07426), held near generic
+values by a weak prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+PROBES = 8  # random signs that estimate traces
+ROUNDS = 8  # of fitting variances
+PRIOR_COUNT = 4.0  # coefficients' worth of belief in the generic variances
+SMALLEST_CHANGE, LARGEST_CHANGE = 1e-4, 1e2  # of a variance against its generic value
+ROUGH, FINE = 1e-4, 1e-8  # relative error of conjugate gradients, while variances are fitted and at the end
+MOST_STEPS = 1000
+
+
+@final
+@dataclass(frozen=True)
+class Effect:
+    """Coefficients that share one prior variance.
+
+    Attributes
+    ----------
+    design : matrix, dense or scipy.sparse, one row a sum and one column a coefficient
+        What each coefficient adds to each sum.
+    variance : float
+        The generic prior variance of a coefficient.
+    fitted : bool
+        Whether the variance is fitted to the sums.
+    """
+
+    design: Any
+    variance: float
+    fitted: bool = True
+
+
+@final
+class SumsPosterior:
+    """The posterior of effects given noisy sums.
+
+    Parameters
+    ----------
+    sums : the released sums
+    noise_variances : of the noise on each of them
+    overlap : A A^T, a sparse matrix: how much two sums share of the same values
+    residual_variance : the generic variance of what the model leaves of one value
+    effects : by name
+
+    Attributes
+    ----------
+    coefficients : dict
+        Posterior means by effect.
+    variances : dict
+        The variances in use, by effect, and "residual".
+    """
+
+    def __init__(
+        self,
+        sums: Floats,
+        noise_variances: Floats,
+        overlap: Any,
+        residual_variance: float,
+        effects: Mapping[str, Effect],
+        rounds: int = ROUNDS,
+    ) -> None:
+        self._noise = np.maximum(np.asarray(noise_variances, dtype=np.float64), 1e-300)
+        self._overlap = overlap
+        self._designs = {name: effect.design for name, effect in effects.items()}
+        self._transposes = {name: _transposed(design) for name, design in self._designs.items()}
+        self._diagonals = {name: _row_squares(design) for name, design in self._designs.items()}
+        self._diagonals["residual"] = np.asarray(overlap.diagonal(), dtype=np.float64)
+        self._generic = {name: effect.variance for name, effect in effects.items()}
+        self._generic["residual"] = residual_variance
+        fitted = [name for name, effect in effects.items() if effect.fitted] + ["residual"]
+        self.variances = dict(self._generic)
+        if rounds:
+            self._fit(np.asarray(sums, dtype=np.float64), fitted, rounds)
+        weights = self._solve(np.asarray(sums, dtype=np.float64)[:, None], FINE)
+        self.coefficients: dict[str, Floats] = {
+            name: np.asarray(self.variances[name] * (transpose @ weights)).ravel()
+            for name, transpose in self._transposes.items()
+        }
+
+    def _fit(self, sums: Floats, fitted: list[str], rounds: int) -> None:
+        """v <- v sqrt((S^T C^-1 G C^-1 S) / tr(C^-1 G)), G = B B^T, with PRIOR_COUNT coefficients more."""
+        probes = np.random.default_rng(0).choice([-1.0, 1.0], (len(sums), PROBES))
+        for _ in range(rounds):
+            solved = self._solve(np.column_stack([sums, probes]), ROUGH)
+            found, traced = solved[:, :1], solved[:, 1:]
+            for name in fitted:
+                if name == "residual":
+                    explained = float((found * (self._overlap @ found)).sum())
+                    expected = float((probes * (self._overlap @ traced)).sum()) / PROBES
+                else:
+                    transpose = self._transposes[name]
+                    explained = float(np.square(transpose @ found).sum())
+                    expected = float(((transpose @ probes) * (transpose @ traced)).sum()) / PROBES
+                now, generic = self.variances[name], self._generic[name]
+                ratio = (explained * now + PRIOR_COUNT * generic / now) / (max(expected, 0.0) * now + PRIOR_COUNT)
+                self.variances[name] = float(
+                    np.clip(now * np.sqrt(ratio), generic * SMALLEST_CHANGE, generic * LARGEST_CHANGE)
+                )
+
+    def _apply(self, vectors: Floats) -> Floats:
+        """C times vectors."""
+        product = self.variances["residual"] * (self._overlap @ vectors) + self._noise[:, None] * vectors
+        for name, design in self._designs.items():
+            product += self.variances[name] * (design @ (self._transposes[name] @ vectors))
+        return np.asarray(product)
+
+    def _solve(self, right: Floats, tolerance: float) -> Floats:
+        """C^-1 times the columns of `right`, by conjugate gradients with the diagonal of C as preconditioner."""
+        diagonal = self._noise + sum(self.variances[name] * part for name, part in self._diagonals.items())
+        scale = 1 / np.asarray(diagonal)[:, None]
+        solved = np.zeros_like(right)
+        left = right.copy()
+        scaled = scale * left
+        direction = scaled.copy()
+        size = (left * scaled).sum(axis=0)
+        enough = tolerance**2 * size
+        for _ in range(MOST_STEPS):
+            if (size <= enough).all():
+                break
+            product = self._apply(direction)
+            step = size / np.maximum((direction * product).sum(axis=0), 1e-300)
+            solved += step * direction
+            left -= step * product
+            scaled = scale * left
+            before, size = size, (left * scaled).sum(axis=0)
+            direction = scaled + size / np.maximum(before, 1e-300) * direction
+        return solved
+
+
+def _transposed(design: Any) -> Any:
+    return np.ascontiguousarray(design.T) if isinstance(design, np.ndarray) else design.T.tocsr()
+
+
+def _row_squares(design: Any) -> Floats:
+    if isinstance(design, np.ndarray):
+        return np.asarray(np.square(design).sum(axis=1))
+    return np.asarray(design.multiply(design).sum(axis=1), dtype=np.float64).ravel()

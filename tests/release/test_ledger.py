@@ -1,0 +1,337 @@
+"""The ledger: what is reserved counts, what was drawn is never given back, and every refusal says why."""
+
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+import tensorveil as tv
+from tensorveil.privacy.events import GaussianEvent, PureEvent
+from tensorveil.privacy.filters import Charge
+from tensorveil.privacy.noise import NoiseSource
+from tensorveil.release import ledger as ledgers
+from tensorveil.release.ledger import Ledger
+
+SHAPE, NAMES = (6, 5, 4), ("user", "film", "day")
+DATA = tv.Observations(
+    np.argwhere(np.ones(SHAPE)), np.random.default_rng(0).uniform(1, 5, 120), SHAPE, mode_names=NAMES
+)
+
+
+def pure(epsilon, unit="value"):
+    return Charge(tv.Unit.of(unit), (PureEvent(epsilon),), epsilon, mode_names=NAMES)
+
+
+def plan_for(unit="value", epsilon=0.4, delta=0.0, mechanism=None):
+    mechanism = mechanism or tv.StatisticPerturbation(sweeps=1)
+    return mechanism.plan(tv.CP(rank=2), tv.Bounds(1, 5), unit, epsilon, delta, shape=SHAPE, mode_names=NAMES)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger.create(tmp_path / "L.sqlite", "films", "value", 1.0)
+
+
+def states(ledger):
+    return [entry["kind"] for entry in ledger.entries()]
+
+
+# --- reserve, draw, commit, void
+
+
+def test_reserved_is_spent_whether_or_not_it_is_finished(ledger):
+    first = ledger.reserve("films", pure(0.3), note="a study")
+    assert ledger.spent("films").epsilon == 0.3
+    assert ledger.remaining("films").pure_epsilon == pytest.approx(0.7)
+    first.draw()
+    first.commit("done")
+    ledger.reserve("films", pure(0.7)).draw()  # never committed, as after a crash
+    found = ledger.spent("films")
+    assert (found.epsilon, found.share, found.committed, found.unfinished) == (1.0, 1.0, 1, 1)
+    assert ledger.remaining("films").pure_epsilon == 0
+    with pytest.raises(tv.BudgetError, match="nothing is left"):
+        ledger.reserve("films", pure(1e-9))
+    assert states(ledger) == ["dataset", "reserve", "draw", "commit", "reserve", "draw"]
+
+
+def test_ten_tenths_fit_into_one(ledger):
+    for _ in range(10):
+        ledger.reserve("films", pure(0.1))
+    with pytest.raises(tv.BudgetError):
+        ledger.reserve("films", pure(0.1))
+
+
+def test_a_refusal_says_what_is_left_and_that_much_is_admitted(ledger):
+    ledger.reserve("films", pure(0.75))
+    with pytest.raises(tv.BudgetError, match=r"epsilon up to 0\.25; ask for less, or raise the budget"):
+        ledger.reserve("films", pure(0.5))
+    ledger.reserve("films", pure(0.25))
+
+
+def test_nothing_is_drawn_twice_on_one_reservation(ledger):
+    reservation = ledger.reserve("films", pure(0.3))
+    reservation.draw()
+    with pytest.raises(tv.BudgetError, match="must be reserved to draw, got it drawing"):
+        reservation.draw()
+    reservation.commit()
+    for act in (reservation.draw, reservation.commit, lambda: reservation.void("changed my mind")):
+        with pytest.raises(tv.BudgetError, match="committed"):
+            act()
+    with pytest.raises(tv.InputError, match="stay in the process"):
+        pickle.dumps(reservation)
+
+
+def test_only_what_was_not_drawn_can_be_void(ledger):
+    reservation = ledger.reserve("films", pure(0.6))
+    with pytest.raises(tv.BudgetError, match="must be drawing to commit"):
+        reservation.commit()
+    with pytest.raises(tv.InputError, match="reason"):
+        reservation.void(" ")
+    reservation.void("a wrong plan")
+    assert ledger.spent("films").epsilon == 0
+    assert ledger.spent("films").void == 1
+    for act in (reservation.draw, lambda: reservation.void("again")):
+        with pytest.raises(tv.BudgetError, match="got it void"):
+            act()
+    drawn = ledger.reserve("films", pure(0.6))
+    drawn.draw()
+    with pytest.raises(tv.BudgetError, match="got it drawing"):
+        drawn.void("too late")
+    assert ledger.spent("films").epsilon == 0.6
+
+
+def test_only_the_holder_of_the_token_can_use_a_reservation(ledger, monkeypatch):
+    reservation = ledger.reserve("films", pure(0.6))
+    assert reservation._token not in ledger.path.read_bytes().decode("latin-1")
+    stranger = ledgers.Reservation(ledger._chain, ledger._chain.read()[-1], "0" * 32)
+    with pytest.raises(tv.BudgetError, match="must be in the ledger"):
+        stranger.void("not mine")
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    for act in (reservation.draw, reservation.commit, lambda: reservation.void("a child's")):
+        with pytest.raises(tv.BudgetError, match="the process that made it"):
+            act()
+
+
+# --- modes
+
+
+def gaussian(epsilon, delta=1e-6):
+    from tensorveil.mechanisms.base import ideal_budget
+    from tensorveil.privacy import accounting
+
+    ideal = ideal_budget(epsilon, delta, 10)
+    multiplier = accounting.calibrate(lambda z: [GaussianEvent(z)], *ideal)
+    return Charge(tv.Unit("value"), (GaussianEvent(multiplier),), epsilon, delta, 10)
+
+
+def test_the_first_release_fixes_how_the_budget_is_kept(tmp_path):
+    ledger = Ledger.create(tmp_path / "L.sqlite", "a", "value", 1.0, 1e-6)
+    for name in ("b", "c"):
+        Ledger.create(ledger.path, name, "value", 1.0, 1e-6)
+    half, whole = gaussian(0.5), gaussian(1.0)
+    for _ in range(3):  # by squares: three halves of one
+        assert ledger.reserve("a", half).mode == "classes"
+    with pytest.raises(tv.BudgetError, match="Gaussian one of up to epsilon 0"):
+        ledger.reserve("a", half)
+    assert ledger.reserve("b", whole).mode == "added"
+    with pytest.raises(tv.BudgetError, match="nothing is left"):
+        ledger.reserve("b", pure(0.01))
+    assert ledger.spent("b").share == 1.0
+    # a void first reservation leaves no trace in the mode, but only while nothing else counts
+    first = ledger.reserve("c", whole)
+    first.void("a smaller one will do")
+    assert ledger.spent("c").mode is None
+    second = ledger.reserve("c", half)
+    third = ledger.reserve("c", half)
+    second.void("the other one will do")
+    assert ledger.spent("c").mode == third.mode == "classes"
+    with pytest.raises(tv.BudgetError):
+        ledger.reserve("c", whole)
+
+
+def test_a_stated_price_below_the_cost_is_refused(tmp_path):
+    ledger = Ledger.create(tmp_path / "L.sqlite", "a", "value", 1.0, 1e-6)
+    cheat = Charge(tv.Unit("value"), (GaussianEvent(1.0),), 0.1, 1e-6, 10)
+    with pytest.raises(tv.InputError, match="must state what the events cost"):
+        ledger.reserve("a", cheat)
+    with pytest.raises(tv.InputError, match="must state what the events cost"):
+        ledger.reserve("a", Charge(tv.Unit("value"), (PureEvent(0.2), PureEvent(0.2)), 0.3))
+    assert states(ledger) == ["dataset"]
+
+
+# --- raising
+
+
+def test_a_raised_budget_admits_more_and_keeps_its_reason(ledger):
+    ledger.reserve("films", pure(1.0))
+    with pytest.raises(tv.InputError, match="above the old one"):
+        ledger.raise_budget("films", 0.5, why="less")
+    with pytest.raises(tv.InputError, match="why"):
+        ledger.raise_budget("films", 2.0, why="")
+    ledger.raise_budget("films", 1.5, why="the board agreed")
+    assert ledger.budget("films") == (tv.Unit("value"), 1.5, 0.0)
+    assert ledger.entries()[-1]["reason"] == "the board agreed"
+    ledger.reserve("films", pure(0.5))
+    with pytest.raises(tv.BudgetError):
+        ledger.reserve("films", pure(0.01))
+    ledger.raise_budget("films", 1.5, 1e-6, why="Gaussian noise from now on")
+    assert ledger.budget("films")[1:] == (1.5, 1e-6)
+
+
+# --- units
+
+
+def test_a_release_under_another_unit_is_converted_or_refused(tmp_path):
+    path = tmp_path / "L.sqlite"
+    ledger = Ledger.create(path, "by value", "value", 1.0, 1e-5)
+    Ledger.create(path, "by entry", "entry", 1.0)
+    Ledger.create(path, "by user", "slice:user", 1.0, at_most=20)
+    ledger.reserve("by value", plan_for("entry", 0.2, mechanism=tv.InputPerturbation()))
+    assert ledger.spent("by value").epsilon == pytest.approx(0.4)
+    assert ledger.entries()[-1]["steps"] == 2
+    ledger.reserve("by value", plan_for("slice:user", 0.1, 1e-7))
+    assert ledger.spent("by value").epsilon == pytest.approx(0.6, rel=1e-2)
+    assert ledger.spent("by value").delta == pytest.approx(2.1e-7, rel=1e-2)
+    with pytest.raises(tv.BudgetError, match="'entry' or one that a theorem converts, got 'value'"):
+        ledger.reserve("by entry", plan_for("value"))
+    ledger.reserve("by user", pure(0.05, "entry"))
+    assert ledger.spent("by user").epsilon == 1.0
+
+
+# --- fit
+
+
+def test_fit_pays_before_it_draws_and_the_release_knows_who_paid(ledger, monkeypatch):
+    seen = []
+    run = tv.StatisticPerturbation.run
+    monkeypatch.setattr(tv.StatisticPerturbation, "run", lambda *given: (seen.append(states(ledger)), run(*given))[1])
+    release = tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
+    assert seen == [["dataset", "reserve", "draw"]]
+    assert states(ledger) == ["dataset", "reserve", "draw", "commit"]
+    assert release.ledger == {"dataset": "films", "reservation": "2", "entry_hash": ledger._chain.read()[1].hash}
+    tv.complete(
+        DATA, tv.CP(2), tv.Bounds(1, 5), "value", 0.6, mechanism=tv.OutputPerturbation(), ledger=ledger, dataset="films"
+    )
+    with pytest.raises(tv.BudgetError, match="nothing is left"):
+        tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
+    assert states(ledger).count("reserve") == 2
+
+
+def test_a_run_that_fails_after_drawing_is_spent_and_says_so(ledger, monkeypatch):
+    def broken(*_):
+        raise ArithmeticError("noise went wrong")
+
+    monkeypatch.setattr(tv.StatisticPerturbation, "run", broken)
+    with pytest.raises(ArithmeticError, match="noise went wrong") as caught:
+        tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
+    assert caught.value.__notes__ == ["reservation 2 of data set 'films' counts as spent"]
+    assert ledgers.counts_as_spent(caught.value)
+    assert ledger.spent("films").epsilon == 0.4
+    assert ledger.spent("films").unfinished == 1
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"seed": 1}, "secret noise"),
+        ({"noise": NoiseSource(3)}, "secret noise"),
+        ({"dataset": "books"}, "one of the ledger's"),
+        ({"dataset": None}, "given together"),
+        ({"ledger": None}, "given together"),
+        ({"ledger": "L.sqlite"}, "given together"),
+    ],
+)
+def test_what_cannot_be_charged_is_refused_before_anything_is_spent(ledger, options, message):
+    with pytest.raises(tv.InputError, match=message) as caught:
+        tv.fit(DATA, plan_for(), **{"ledger": ledger, "dataset": "films"} | options)
+    assert not ledgers.counts_as_spent(caught.value)
+    assert states(ledger) == ["dataset"]
+
+
+def test_wrong_data_and_published_algorithms_spend_nothing(ledger):
+    other = tv.Observations(DATA.coordinates, DATA.values, (6, 5, 5), mode_names=NAMES)
+    with pytest.raises(tv.InputError, match="plan's shape"):
+        tv.fit(other, plan_for(), ledger=ledger, dataset="films")
+    published = tv.published.InputPerturbation().plan(tv.CP(2), 1.0, tv.SGD(iterations=1))
+    with pytest.raises(tv.UnprovenError, match="proven price"):
+        tv.fit(DATA, published, ledger=ledger, dataset="films")
+    assert states(ledger) == ["dataset"]
+
+
+def test_a_price_that_rests_on_the_size_of_slices_is_checked_against_the_data(tmp_path):
+    ledger = Ledger.create(tmp_path / "L.sqlite", "films", "slice:user", 10.0, at_most=19)  # a user has 20
+    plan = plan_for("entry", 0.2, mechanism=tv.InputPerturbation())
+    with pytest.raises(tv.InputError, match="at most 19 observations"):
+        tv.fit(DATA, plan, ledger=ledger, dataset="films")
+    assert states(ledger) == ["dataset"]
+    Ledger.create(ledger.path, "true", "slice:user", 10.0, at_most=20)
+    tv.fit(DATA, plan, ledger=ledger, dataset="true")
+    assert ledger.spent("true").epsilon == 4.0
+
+
+# --- the file
+
+
+def test_the_ledger_holds_no_data_and_no_paths(ledger, tmp_path):
+    tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
+    text = json.dumps(ledger.export())
+    assert str(tmp_path) not in text
+    assert not any(f"{value:.6g}" in text for value in DATA.values)
+    assert "120" not in {str(value) for entry in ledger.entries() for value in entry.values()}
+
+
+def test_everything_is_exported_with_its_hashes(ledger):
+    ledger.reserve("films", pure(0.25)).draw()
+    found = json.loads(json.dumps(ledger.export()))
+    assert (found["verified"], found["fault"], len(found["entries"])) == (True, None, 3)
+    assert found["head"] == found["entries"][-1]["hash"]
+    assert [entry["previous"] for entry in found["entries"][1:]] == [entry["hash"] for entry in found["entries"][:-1]]
+    told = found["datasets"]["films"]
+    assert (told["epsilon"], told["spent"]["unfinished"], told["remaining"]["pure_epsilon"]) == (1.0, 1, 0.75)
+
+
+def test_one_file_holds_several_data_sets(ledger):
+    Ledger.create(ledger.path, "books", "slice:user", 2.0, 1e-6)
+    assert Ledger(ledger.path).datasets() == ("films", "books")
+    ledger.reserve("films", pure(1.0))
+    assert ledger.remaining("books").pure_epsilon == 2.0
+    with pytest.raises(tv.InputError, match="a new name"):
+        Ledger.create(ledger.path, "books", "value", 1.0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dataset": ""},
+        {"dataset": 3},
+        {"dataset": "x" * 2000},
+        {"unit": "person"},
+        {"unit": "slice:-1"},
+        {"epsilon": 0},
+        {"epsilon": float("nan")},
+        {"delta": 1.0},
+        {"delta": -1e-6},
+        {"at_most": 5},
+    ],
+)
+def test_wrong_arguments_make_no_file(tmp_path, wrong):
+    path = tmp_path / "L.sqlite"
+    with pytest.raises(tv.InputError):
+        Ledger.create(path, **{"dataset": "films", "unit": "value", "epsilon": 1.0} | wrong)
+    assert not path.exists()
+
+
+def test_entries_of_another_format_are_refused(ledger):
+    ledger._chain.append(lambda _: {"kind": "gift", "dataset": "films"})
+    with pytest.raises(tv.BudgetError, match="entry 2 of another"):
+        Ledger(ledger.path)
+
+
+def test_an_impossible_order_of_states_is_refused(ledger):
+    reservation = ledger.reserve("films", pure(0.5))
+    reservation.draw()
+    ledger._chain.append(lambda _: {"kind": "void", "dataset": "films", "reservation": reservation.id, "reason": "x"})
+    with pytest.raises(tv.BudgetError, match="entry 4"):
+        Ledger(ledger.path)

@@ -1,0 +1,388 @@
+"""The report tells what the certificate tells, in words that hold, on a page that runs and fetches nothing."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import tensorveil as tv
+from tensorveil.models.completion import Completion
+from tensorveil.models.offsets import Offsets
+from tensorveil.privacy.guarantee import Guarantee
+from tensorveil.release import pictures, report
+from tensorveil.release.certificate import Certificate
+from tensorveil.release.report import report_html
+
+NAMES = ("user", "film", "day")
+VOID = {"meta", "br", "img", "link", "input"}
+
+
+def release_of(
+    shape=(4, 3, 2), family=None, unit="value", epsilon=1.0, delta=1e-6, *, seeded=False, joint=False, **names
+):
+    """A release with random numbers: what a report shows does not depend on how they came about."""
+    order = len(shape)
+    family = family or tv.CP(rank=1)
+    rng = np.random.default_rng(1)
+    mode_names = names.pop("mode_names", NAMES if order == 3 else tuple(f"mode_{mode}" for mode in range(order)))
+    plan = tv.StatisticPerturbation(sweeps=1).plan(
+        family, tv.Bounds(1, 5), unit, epsilon, delta, shape=shape, mode_names=mode_names
+    )
+    blocks = [rng.normal(size=block) for block in family.block_shapes(shape)]
+    offsets = [rng.normal(size=size) * 0.2 for size in shape]
+    withheld = 0 if joint else None
+    if joint:
+        blocks[0] = np.zeros_like(blocks[0])
+        offsets[0] = None
+    model = Completion(Offsets(0.1, offsets), family.model(blocks), 1.0, 5.0, withheld_mode=withheld)
+    guarantee = Guarantee.of_plan(plan, seeded=seeded, joint=joint)
+    return tv.Release(model, guarantee, plan, mode_names=mode_names, **names)
+
+
+def published():
+    guarantee = Guarantee(1.0, 0.0, "value", "claimed", "a paper", reasons=("the noise is too small",))
+    factors = tv.CPModel([np.random.default_rng(0).normal(size=(size, 1)) for size in (4, 3, 2)])
+    return tv.Release(factors, guarantee)
+
+
+def without_privacy():
+    return dataclasses.replace(published(), guarantee=Guarantee(1.0, 0.0, "value", "none", "nobody"))
+
+
+RELEASES = {
+    "proven": release_of(),
+    "pure": release_of(delta=0.0),
+    "joint": release_of(unit="slice:user", joint=True),
+    "entries": release_of(unit="entry", family=tv.Tucker(ranks=(2, 1, 2))),
+    "seeded": release_of(seeded=True),
+    "claimed": published(),
+    "none": without_privacy(),
+    "order 2": release_of((30, 4)),
+    "order 5": release_of((3, 4, 5, 2, 3), tv.Tucker(ranks=(1, 2, 1, 2, 1))),
+}
+CERTIFICATES = {name: Certificate.of(release) for name, release in RELEASES.items()}
+PAGES = {name: report_html(release, CERTIFICATES[name]) for name, release in RELEASES.items()}
+CASES = pytest.mark.parametrize("name", PAGES)
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, visible text, and whether every element is closed in its turn."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.words, self.open = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes), tuple(self.open)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes), tuple(self.open)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"style", "title"} & set(self.open):
+            self.words.append(data)
+
+    def all(self, tag):
+        return [attributes for found, attributes, _ in self.tags if found == tag]
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+PARSED = {name: Page(text) for name, text in PAGES.items()}
+
+
+@CASES
+def test_nothing_runs_and_nothing_is_fetched(name):
+    page = PARSED[name]
+    tags = {tag for tag, _, _ in page.tags}
+    assert not tags & {
+        "script",
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "img",
+        "image",
+        "base",
+        "form",
+        "a",
+        "video",
+        "audio",
+    }
+    for _, attributes, _ in page.tags:
+        assert not [key for key in attributes if key.startswith("on") or key in ("src", "srcset", "action")]
+        assert attributes.get("href", "#").startswith("#")
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", PAGES[name])
+    [policy] = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    assert {"default-src 'none'", "style-src 'unsafe-inline'", "img-src data:"} <= set(policy.split("; "))
+
+
+@CASES
+def test_the_banner_is_there_exactly_where_nothing_may_be_published(name):
+    page, allowed = PARSED[name], CERTIFICATES[name].publishable
+    banners = [attributes for attributes in page.all("div") if attributes.get("class") == "banner"]
+    assert bool(banners) is not allowed
+    assert ("May be published" in page.text) is allowed
+    assert ("Not for publication" in page.text) is not allowed
+    assert ("NOT FOR PUBLICATION" in PAGES[name]) is not allowed  # in the title, and on every printed page
+    assert allowed is (name not in ("seeded", "claimed", "none"))
+
+
+def test_the_banner_says_why():
+    assert "came from a seed" in PARSED["seeded"].text
+    assert "claimed by a publication and not proven" in PARSED["claimed"].text
+    assert "The noise is too small" in PARSED["claimed"].text
+    assert "without privacy" in PARSED["none"].text
+
+
+@CASES
+def test_every_figure_has_words_and_every_column_a_head(name):
+    page = PARSED[name]
+    figures = [place for place, (tag, _, _) in enumerate(page.tags) if tag == "figure"]
+    assert len(page.all("figcaption")) == len(page.all("svg")) == len(figures) > 0
+    for svg in page.all("svg"):
+        assert svg["role"] == "img"
+        assert len(svg["aria-label"]) > 20
+    assert all("scope" in attributes for attributes in page.all("th"))
+    assert page.all("html") == [{"lang": "en"}]
+    levels = [int(tag[1]) for tag, _, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert max(np.diff(levels)) <= 1
+    ids = [attributes["id"] for _, attributes, _ in page.tags if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+
+
+@CASES
+def test_the_numbers_are_those_of_the_certificate(name):
+    page, certificate = PARSED[name], CERTIFICATES[name]
+    assert certificate.digest in page.text
+    assert certificate.created in page.text
+    if certificate.status != "proven":
+        assert "suspicion" not in page.text  # no figure that nobody may rely on
+        return
+    for number in (certificate.epsilon, certificate.delta, certificate.asked.epsilon):
+        assert re.search(rf"(?<![\d.]){re.escape(str(number))}(?![\d.])", page.text)
+    for pair in certificate.curve:
+        assert f"{pair[0]} {pair[1]}" in re.sub(r"\s+", " ", " ".join(page.words))
+    for stage in certificate.stages:
+        assert {stage.noise, stage.sensitivity, stage.theorem} <= set(page.words)
+    told = [*certificate.assumptions_checked, *certificate.assumptions_trusted, *certificate.must_not_be_released]
+    told += [certificate.may_be_released, certificate.neighbours, certificate.not_protected, certificate.covers]
+    for text in told:
+        assert text[1:] in page.text
+    boxes = [one for one in page.all("span") if one.get("class") == "box"]
+    assert len(boxes) == len(certificate.assumptions_trusted)
+
+
+@pytest.mark.parametrize("epsilon", [0.99999, 0.12341, 1.00001, 2.71828182, 31.4159])
+def test_what_is_rounded_is_never_told_too_small(epsilon, monkeypatch):
+    monkeypatch.setattr(report, "mode_groups", lambda release: [])  # the words are at stake here
+    monkeypatch.setattr(report, "slice_group", lambda release: pictures.Group("", "", ()))
+    release = release_of()
+    guarantee = dataclasses.replace(release.guarantee, epsilon=epsilon, delta=1.2345e-6)
+    release = dataclasses.replace(release, guarantee=guarantee)
+    page = Page(report_html(release, Certificate.of(release)))
+    stated = re.findall(r"ε = ([\d.]+), δ = ([\d.]+)", page.text)
+    assert stated
+    for shown_epsilon, shown_delta in stated:
+        assert epsilon <= float(shown_epsilon) < epsilon * 1.001
+        assert 1.2345e-6 <= float(shown_delta) <= 1.235e-6
+    if epsilon < 10:
+        [factor] = re.findall(r"at most by the factor ([\d.]+)", page.text)
+        assert np.exp(epsilon) <= float(factor) < np.exp(epsilon) * 1.02
+    [chance] = re.findall(r"1 in ([\d,]+)", page.text)
+    assert 1.2345e-6 <= 1 / int(chance.replace(",", "")) < 1.23451e-6
+
+
+def pair_of(epsilon, delta):
+    """The two worlds that (epsilon, delta) allows at worst: the truth with chance delta, else randomized response."""
+    kept = np.exp(epsilon) / (1 + np.exp(epsilon))
+    first = np.array([delta, (1 - delta) * kept, (1 - delta) * (1 - kept), 0])
+    return first, first[::-1]
+
+
+@pytest.mark.parametrize("epsilon, delta", [(0.1, 0.0), (1.0, 0.0), (1.0, 1e-2), (3.0, 1e-6), (6.0, 0.01), (20.0, 0.0)])
+def test_the_power_is_that_of_the_best_test_of_the_worst_pair(epsilon, delta):
+    innocent, guilty = pair_of(epsilon, delta)
+    best = linprog(-guilty, A_ub=[innocent], b_ub=[0.05], bounds=(0, 1))
+    assert report.max_power(epsilon, delta) == pytest.approx(-best.fun, rel=1e-7)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("prior", [0.01, 0.5])
+def test_a_suspicion_is_that_of_bayes_on_randomized_response(epsilon, prior):
+    guilty, innocent = pair_of(epsilon, 0.0)
+    after = prior * guilty[1:3] / (prior * guilty[1:3] + (1 - prior) * innocent[1:3])
+    assert report.suspicion(prior, epsilon) == pytest.approx(after.max())
+
+
+def test_numbers_survive_any_epsilon():
+    for epsilon in (1e-9, 50.0, 800.0, 1e6):
+        assert 0.05 <= report.max_power(epsilon, 0.0) <= 1
+        assert report.suspicion(0.01, epsilon) <= 1
+        assert report.factor_text(epsilon)
+    assert report.factor_text(100.0) == "e to the power 100"
+    assert report.percent_up(0.1359140914) == "13.6 %"
+    assert report.percent_up(0.99999999) == "100 %"
+    assert report.percent_up(0.99951) == "99.951 %"
+    assert report.chance_up(1e-12) == "1e-12"
+
+
+def test_labels_and_names_are_text_whatever_they_hold():
+    evil = "<script>alert(1)</script>"
+    labels = (
+        np.array([evil, "</svg><img src=x onerror=alert(1)>", "{{ 7 * 7 }}", "\x00\u202e\ud800"]),
+        np.array(["</style>", "&amp;", "日本"]),
+        None,
+    )
+    names = (evil, '" onload="alert(2)', "</title>")
+    release = release_of(mode_names=names, labels=labels, value_name="<b>bold</b>")
+    page = report_html(release, Certificate.of(release))
+    parsed = Page(page)
+    assert not {tag for tag, _, _ in parsed.tags} & {"script", "img", "b"}
+    assert not [key for _, attributes, _ in parsed.tags for key in attributes if key.startswith("on")]
+    assert evil in parsed.text
+    assert "&lt;script&gt;" in page
+    assert "{{ 7 * 7 }}" in parsed.text
+    assert "<b>bold</b>" in parsed.text
+    page.encode()  # lone surrogates are gone
+    assert "\x00" not in page
+    assert "\u202e" not in page
+
+
+@pytest.mark.parametrize("name", ["proven", "claimed"])
+def test_the_same_release_gives_the_same_page(name):
+    assert report_html(RELEASES[name], CERTIFICATES[name]) == PAGES[name]
+
+
+def test_a_large_release_stays_below_a_megabyte():
+    shape = (1000, 2000, 200)
+    labels = (
+        np.array([f"A household with a rather long name, number {number}" for number in range(1000)]),
+        None,
+        np.datetime64("2024-01-01") + np.arange(200),
+    )
+    release = release_of(shape, tv.CP(rank=5), labels=labels)
+    page = report_html(release, Certificate.of(release))
+    assert len(page.encode()) < 1_000_000
+    text = Page(page).text
+    assert "The 4 strongest of 5 components are drawn" in text
+    assert "lines over time" in text
+    assert "2,000 labels, shown by the 5 highest and the 5 lowest" in text
+
+
+def test_a_joint_release_shows_no_row_and_no_prediction_of_its_owners():
+    labels = (np.array([f"owner {number}" for number in range(4)]), None, None)
+    release = release_of(unit="slice:user", joint=True, labels=labels)
+    page = report_html(release, Certificate.of(release))
+    text = Page(page).text
+    assert "owner" not in re.sub("stay with their owners", "", text)
+    assert "no row and no offset of any user" in text
+    assert "heat map" not in page
+    assert "Component 1 of user" not in text
+    assert "Component 1 of film" in text
+    assert "heat map" in PAGES["proven"]
+
+
+@pytest.mark.parametrize("unit, words", [("value", "which cells were observed"), ("entry", None), ("slice:user", None)])
+def test_what_is_public_under_the_unit_is_said_to_be_so(unit, words):
+    release = release_of(unit=unit, joint=unit == "slice:user")
+    may_not = " ".join(report.conclusions(Certificate.of(release))[1])
+    assert ("which cells were observed" in may_not) is (words is not None)
+    assert "k times as large" in may_not
+
+
+def test_nobody_is_told_that_unproven_or_seeded_data_are_protected():
+    for name in ("claimed", "none", "seeded"):
+        may, may_not = report.conclusions(CERTIFICATES[name])
+        assert may_not[0].startswith("That the data are protected")
+        assert not [text for text in may if "promise" in text]
+
+
+def test_a_certificate_of_another_release_is_refused():
+    other = release_of(epsilon=2.0)
+    with pytest.raises(tv.InputError, match="certificate must be that of the release"):
+        report_html(other, CERTIFICATES["proven"])
+    with pytest.raises(tv.InputError, match="certificate must be"):
+        report_html(RELEASES["seeded"], CERTIFICATES["proven"])
+
+
+@pytest.mark.parametrize("family", [tv.CP(rank=3), tv.Tucker(ranks=(2, 3, 2))])
+def test_the_effect_of_a_component_is_measured_over_all_cells(family):
+    release = release_of(family=family)
+    factors = release.factors
+    for mode in range(3):
+        expected = []
+        for number in range(factors.ranks[mode]):
+            blocks = [np.array(factor) for factor in factors.factors]
+            blocks[mode] = np.where(np.arange(factors.ranks[mode]) == number, blocks[mode], 0)
+            if factors.core is not None:
+                blocks.append(factors.core)
+            expected.append(2 * np.sqrt(np.mean(family.model(blocks).to_dense() ** 2)))
+        np.testing.assert_allclose(pictures._strengths(release, mode), expected)
+
+
+def test_slices_show_predictions_of_the_labels_they_name():
+    release = release_of((40, 3, 20), labels=(np.array([f"u{number}" for number in range(40)]), None, None))
+    group = pictures.slice_group(release)
+    assert len(group.pictures) == 3
+    dense = release.predict(np.argwhere(np.ones((40, 3, 20)))).reshape(40, 3, 20)
+    seen = []
+    for film, picture in enumerate(group.pictures):
+        assert picture.title == f"Predicted value, film {film}"
+        found = re.search(r"to ([\d.]+) \(u(\d+), day (\d+)\)", picture.drawing.description)
+        assert float(found[1]) == pytest.approx(dense[int(found[2]), film, int(found[3])], abs=0.006)
+        seen.append(picture.drawing.description)
+    assert len(set(seen)) == 3
+
+
+def test_what_stands_out_in_a_mode_is_drawn():
+    release = release_of((100, 5, 4))
+    offsets = 2 * release.model.offsets.modes[0]
+    drawing = pictures.mode_groups(release)[0].pictures[0].drawing
+    assert f"user {offsets.argmax()} (" in drawing.description
+    assert f"user {offsets.argmin()} (" in drawing.description
+    assert "90 labels in between" in drawing.description
+
+
+def test_a_mode_that_holds_zeros_is_not_drawn():
+    release = release_of()
+    blocks = [np.zeros_like(factor) for factor in release.factors.factors]
+    model = dataclasses.replace(release.model, offsets=Offsets.none(3), factors=tv.CPModel(blocks))
+    empty = dataclasses.replace(release, model=model)
+    assert [group.pictures for group in pictures.mode_groups(empty)] == [(), (), ()]
+    assert "all are zero in the release" in Page(report_html(empty, Certificate.of(empty))).text
+
+
+def test_colours_can_be_told_from_their_ground():
+    """WCAG AA for text: a contrast of at least 4.5."""
+    named = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", PAGES["seeded"]))
+
+    def light(colour):
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    def contrast(one, other):
+        bright, dark = sorted((light(one), light(other)), reverse=True)
+        return (bright + 0.05) / (dark + 0.05)
+
+    grounds = {"ink": ["soft", "yes-soft", "no-soft"], "quiet": ["soft", "yes-soft", "no-soft"], "accent": ["soft"]}
+    grounds |= {"yes": ["yes-soft"], "no": ["no-soft"]}
+    for text, places in grounds.items():
+        for ground in ["#ffffff", *(named[place] for place in places)]:
+            assert contrast(named[text], ground) >= 4.5
+    assert contrast("#ffffff", named["no"]) >= 4.5

@@ -1,0 +1,86 @@
+"""Small releases of every kind, saved once for all tests that read them, and ways to tamper with copies."""
+
+import atexit
+import functools
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+import tensorveil as tv
+from tensorveil.release import saving
+from tensorveil.release.certificate import Certificate
+
+SHAPE = (6, 5, 4)
+NAMES = ("user", "film", "day")
+LABELS = (
+    np.array(["ann", "bob", "cyd", "dée", "eve", "fay"], dtype=object),
+    np.array([10, 20, 30, 40, 50]),
+    np.array(["1998-03-07", "1998-03-08", "1998-03-09", "1998-03-10"], dtype=object),
+)
+CELLS = np.argwhere(np.ones(SHAPE))
+
+
+def observations(seed=0, rows=None):
+    """Values at every cell, or at some."""
+    values = np.random.default_rng(seed).uniform(1, 5, len(CELLS))
+    chosen = np.arange(len(CELLS)) if rows is None else np.asarray(rows)
+    data = tv.Observations(CELLS[chosen], values[chosen], SHAPE, mode_names=NAMES, labels=LABELS)
+    return data.described(inferred_modes=[], bins=(None, None, "day"), value="rating")
+
+
+def make(kind, **options):
+    """A release: pure, gaussian, joint, sampled, mixed, drawn, seeded or claimed."""
+    if kind == "claimed":
+        plan = tv.published.InputPerturbation().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
+        return tv.fit(observations(), plan, seed=3)
+    mechanism, model, unit, delta = {
+        "pure": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "value", 0.0),
+        "seeded": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "value", 0.0),
+        "gaussian": (tv.WithOffsets(tv.GradientPerturbation(steps=5)), tv.Tucker((2, 2, 1)), "entry", 1e-6),
+        "joint": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "slice:user", 1e-6),
+        "sampled": (tv.GradientPerturbation(steps=4, sampling_probability=0.5), tv.CP(2), "entry", 1e-6),
+        "mixed": (tv.WithOffsets(tv.InputPerturbation(solver="als")), tv.CP(2), "value", 1e-6),
+        "drawn": (tv.InputPerturbation(), tv.CP(2), "value", 0.0),
+    }[kind]
+    plan = mechanism.plan(model, tv.Bounds(1, 5), unit, 4.0, delta, shape=SHAPE, mode_names=NAMES)
+    return tv.fit(observations(), plan, seed=7 if kind == "seeded" else None, **options)
+
+
+@functools.cache
+def made(kind):
+    """One release of each kind."""
+    return make(kind)
+
+
+@functools.cache
+def saved(kind):
+    """The release and its folder, with a short page for the report, which takes long; nobody writes to it."""
+    folder = Path(tempfile.mkdtemp(prefix="tensorveil-test-")) / kind
+    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
+    with mock.patch("tensorveil.release.report.report_html", lambda release, certificate: f"<p>{certificate.unit}</p>"):
+        return made(kind), made(kind).save(folder)
+
+
+def copy_of(kind, folder):
+    """A copy that may be tampered with."""
+    return Path(shutil.copytree(saved(kind)[1], Path(folder) / kind))
+
+
+def reseal(folder, change=None, files=None):
+    """Write a changed certificate whose digest and hashes are right again, as a forger would."""
+    for name, data in (files or {}).items():
+        (folder / name).write_bytes(data)
+    plain = json.loads((folder / "certificate.json").read_text())
+    if change is not None:
+        change(plain)
+    names = (saving.MODEL, saving.LABELS, saving.REPORT)
+    plain["files"] = {name: saving.sha256((folder / name).read_bytes()) for name in sorted(names)}
+    plain["digest"] = "0" * 64
+    certificate = Certificate.from_json(json.dumps(plain))
+    sealed = certificate.with_files(plain["files"])
+    (folder / "certificate.json").write_text(sealed.to_json())
+    return folder

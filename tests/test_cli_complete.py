@@ -1,0 +1,258 @@
+"""`tensorveil complete`: from a file to a release, whole or not at all, and never more than the budget."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import tensorveil as tv
+from tensorveil.cli import app as cli
+from tensorveil.release.ledger import Ledger
+
+FILES = {"model.safetensors", "labels.json", "certificate.json", "report.html"}
+
+
+def run(*arguments):
+    """The command line as a shell sees it: status, standard output, standard error."""
+    result = CliRunner().invoke(cli.app, [str(part) for part in arguments])
+    error = result.exception
+    if isinstance(error, tv.TensorveilError):  # what main() turns into a line and a status
+        status = cli.LEDGER_REFUSED if isinstance(error, tv.BudgetError) else cli.WRONG_INPUT
+        return status, result.stdout, f"{result.stderr}error: {error}"
+    if error is not None and not isinstance(error, SystemExit):
+        raise error
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def ratings(tmp_path):
+    generator = np.random.default_rng(4)
+    path = tmp_path / "ratings.csv"
+    with path.open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["user", "film", "day", "rating"])
+        for user in range(12):
+            for film in range(8):
+                for day in range(3):
+                    if generator.random() < 0.6:
+                        lines.writerow([f"u{user}", f"f{film}", f"2026-01-0{day + 1}", generator.integers(1, 6)])
+    return path
+
+
+def options(path, out, *more, epsilon=2):
+    common = ["--modes", "user,film,day", "--value", "rating", "--bounds", 1, 5, "--unit", "value", "--rank", 2]
+    return ["complete", path, *common, "--epsilon", epsilon, "--out", out, *more]
+
+
+def test_a_file_becomes_a_folder_that_verifies_and_predicts(ratings, tmp_path):
+    status, output, _ = run(*options(ratings, tmp_path / "out"))
+    assert status == 0
+    for text in ("price: epsilon 2", "why this mechanism", "Proven epsilon = 2", "report.html"):
+        assert text in output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    assert run("verify", tmp_path / "out")[0] == 0
+    cells = tmp_path / "cells.csv"
+    cells.write_text("user,film,day\nu0,f1,2026-01-02\nu3,f7,2026-01-01\n")
+    assert run("predict", tmp_path / "out", cells, "--out", tmp_path / "predicted.csv")[0] == 0
+    predicted = [
+        float(row["prediction"]) for row in csv.DictReader((tmp_path / "predicted.csv").read_text().splitlines())
+    ]
+    assert len(predicted) == 2
+    assert all(1 <= number <= 5 for number in predicted)
+    assert run("evaluate", tmp_path / "out", ratings)[0] == 0
+
+
+def test_with_json_standard_output_is_json_alone(ratings, tmp_path):
+    status, output, _ = run(*options(ratings, tmp_path / "out", "--json"))
+    found = json.loads(output)
+    assert (status, found["epsilon"], found["unit"], found["status"], found["publishable"]) == (
+        (0, 2.0, "value", "proven", True)
+    )
+    certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
+    assert certificate["epsilon"] == found["epsilon"]
+    assert certificate["mechanism"].startswith(found["mechanism"])
+
+
+def test_plan_only_writes_and_spends_nothing(ratings, tmp_path):
+    Ledger.create(tmp_path / "L.sqlite", "films", "value", 2.0)
+    more = ("--ledger", tmp_path / "L.sqlite", "--dataset", "films", "--plan-only")
+    status, output, _ = run(*options(ratings, tmp_path / "out", *more))
+    assert (status, (tmp_path / "out").exists()) == (0, False)
+    assert "price: epsilon 2" in output
+    assert Ledger(tmp_path / "L.sqlite").spent("films").epsilon == 0
+
+
+def test_a_configuration_file_is_read_and_options_win_over_it(ratings, tmp_path):
+    config = tmp_path / "job.toml"
+    config.write_text(
+        f'input = "{ratings}"\nmodes = ["user", "film", "day"]\nvalue = "rating"\nbounds = [1, 5]\nunit = "value"\n'
+        "epsilon = 1\nrank = 2\n"
+    )
+    status, output, _ = run("complete", "--config", config, "--epsilon", 3, "--plan-only", "--json")
+    assert (status, json.loads(output)["asked"]["epsilon"], json.loads(output)["model"]) == (0, 3.0, "CP(rank=2)")
+    config.write_text("epsilno = 1\n")
+    assert run("complete", "--config", config)[::2] == (
+        (2, f"error: the names in {config} must be options of complete, got epsilno; remove them")
+    )
+
+
+@pytest.mark.parametrize(
+    "changed, word",
+    [
+        (["--rank", "2,2"], "rank must be one number for cp"),
+        (["--model", "hosvd"], "model must be one of"),
+        (["--mechanism", "magic"], "mechanism must be one of"),
+        (["--unit", "person"], "unit"),
+        (["--epsilon", "0"], "epsilon must be"),
+        (["--epsilon", "nan"], "epsilon must be"),
+        (["--delta", "2"], "delta must be"),
+        (["--bounds", "5", "1"], "low below high"),
+        (["--bin", "day"], "bin must be MODE=SOMETHING"),
+        (["--shape", "a,b"], "shape must be whole numbers"),
+        (["--ledger", "L.sqlite"], "--ledger and --dataset"),
+        (["--value", "stars"], "stars"),
+        (["--columns", "user"], "columns"),
+    ],
+)
+def test_wrong_input_is_one_clear_error_and_no_folder(ratings, tmp_path, changed, word):
+    status, _, error = run(*options(ratings, tmp_path / "out", *changed))
+    assert status == 2
+    assert word in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("left_out", ["--modes", "--value", "--unit", "--epsilon", "--bounds"])
+def test_what_is_needed_is_named(ratings, tmp_path, left_out):
+    given_options = options(ratings, tmp_path / "out")
+    place = given_options.index(left_out)
+    del given_options[place : place + (3 if left_out == "--bounds" else 2)]
+    status, _, error = run(*given_options)
+    assert (status, f"{left_out} must be given" in error) == (2, True)
+
+
+def test_the_ledger_pays_until_it_refuses(ratings, tmp_path):
+    Ledger.create(tmp_path / "L.sqlite", "films", "value", 5.0)
+    more = ("--ledger", tmp_path / "L.sqlite", "--dataset", "films")
+    assert run(*options(ratings, tmp_path / "a", *more))[0] == 0
+    assert run(*options(ratings, tmp_path / "b", *more))[0] == 0
+    status, _, error = run(*options(ratings, tmp_path / "c", *more))
+    assert (status, (tmp_path / "c").exists()) == (3, False)
+    assert "films" in error
+    assert Ledger(tmp_path / "L.sqlite").spent("films").epsilon == 4
+    assert json.loads((tmp_path / "a" / "certificate.json").read_text())["ledger"]["dataset"] == "films"
+    assert run("verify", tmp_path / "a")[0] == 0
+
+
+def test_a_folder_that_exists_is_refused_before_anything_is_spent(ratings, tmp_path):
+    Ledger.create(tmp_path / "L.sqlite", "films", "value", 5.0)
+    (tmp_path / "out").mkdir()
+    more = ("--ledger", tmp_path / "L.sqlite", "--dataset", "films")
+    assert run(*options(ratings, tmp_path / "out", *more))[0] == 2
+    assert Ledger(tmp_path / "L.sqlite").spent("films").epsilon == 0
+
+
+def test_a_run_that_fails_after_its_reservation_has_spent_it(ratings, tmp_path, monkeypatch):
+    def fail(*_):
+        raise tv.DivergenceError("left the finite numbers", 1)
+
+    monkeypatch.setattr(tv.InputPerturbation, "run", fail)
+    Ledger.create(tmp_path / "L.sqlite", "films", "value", 5.0)
+    more = ("--ledger", tmp_path / "L.sqlite", "--dataset", "films")
+    status, _, error = run(*options(ratings, tmp_path / "out", *more))
+    assert (status, (tmp_path / "out").exists()) == (4, False)
+    assert "counts as spent" in error
+    assert Ledger(tmp_path / "L.sqlite").spent("films").epsilon == 2
+
+
+def test_labels_read_off_the_data_need_a_word_of_the_caller_where_existence_is_private(ratings, tmp_path):
+    private = ["--unit", "entry", "--delta", "1e-6", "--expected-count", "170"]
+    status, _, error = run(*options(ratings, tmp_path / "out", *private))
+    assert (status, "label" in error) == (2, True)
+    stated = [part for mode in ("user", "film", "day") for part in ("--public-labels", mode)]
+    assert run(*options(ratings, tmp_path / "out", *private, *stated))[0] == 0
+    trusted = json.loads((tmp_path / "out" / "certificate.json").read_text())["assumptions_trusted"]
+    assert sum("stated by the caller" in text for text in trusted) == 3
+
+
+def test_a_seeded_release_says_that_it_is_not_for_publication(ratings, tmp_path):
+    status, output, _ = run(*options(ratings, tmp_path / "out", "--seed", 1))
+    assert (status, "Not for publication" in output) == (0, True)
+    assert run("verify", tmp_path / "out")[0] == 1
+
+
+OPTIONS = (
+    "--modes --value --bounds --unit --epsilon --delta --at-most --model --rank --mechanism --out --format --columns "
+    "--bin --labels --public-labels --shape --first-index --duplicates --config --plan-only --json"
+)
+WORTH = (
+    "user,film,day user rating 1 5 0 -1 nan inf 1e-6 value entry slice:user slice_values:film slice:9 cp tucker 2,2,2 "
+    "auto input statistic day=day film= csv npz keep mean"
+)
+WORDS = st.one_of(st.sampled_from(f"{OPTIONS} {WORTH}".split()), st.text(max_size=8))
+
+
+def check_the_command_line(folder, words):
+    """Whatever is typed: a status, no traceback; nothing spent and nothing written unless it went well."""
+    ledger, out = folder / "L.sqlite", folder / "out"
+    if not ledger.exists():
+        Ledger.create(ledger, "films", "value", 1e9)
+    before = Ledger(ledger).spent("films").epsilon
+    given_options = options(folder / "ratings.csv", out, "--ledger", ledger, "--dataset", "films")
+    status, _, _ = run(*given_options, *words)
+    assert status in (0, 2, 3)
+    after = Ledger(ledger).spent("films").epsilon
+    assert (after > before) == (out / "certificate.json").exists()
+    if out.exists():
+        for path in out.iterdir():
+            path.unlink()
+        out.rmdir()
+
+
+QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+@settings(max_examples=60, **QUIET)
+@given(words=st.lists(WORDS, max_size=6))
+def test_any_words_on_the_command_line_are_answered_clearly(ratings, tmp_path, words):
+    check_the_command_line(ratings.parent, words)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, **QUIET)
+@given(words=st.lists(WORDS, max_size=6))
+def test_ten_thousand_command_lines_are_answered_clearly(ratings, tmp_path, words):
+    check_the_command_line(ratings.parent, words)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_the_folder_is_whole_or_absent_and_what_was_drawn_is_spent(ratings, tmp_path):
+    ledger = tmp_path / "L.sqlite"
+    Ledger.create(ledger, "films", "value", 1e6)
+    arguments = lambda out: [str(part) for part in options(ratings, out, "--ledger", ledger, "--dataset", "films")]  # noqa: E731
+    program = [sys.executable, "-m", "tensorveil"]
+    started = time.monotonic()
+    subprocess.run([*program, *arguments(tmp_path / "whole")], check=True, capture_output=True)
+    usual = time.monotonic() - started
+    chance = random.Random(3)
+    for number in range(50):
+        out = tmp_path / f"out{number}"
+        process = subprocess.Popen([*program, *arguments(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0, 1.1 * usual))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        made = [folder for folder in tmp_path.glob("out*") if (folder / "certificate.json").exists()]
+        if out.exists():
+            assert {path.name for path in out.iterdir()} == FILES
+        assert Ledger(ledger).spent("films").epsilon >= 2 * (1 + len(made))
+    subprocess.run([*program, *arguments(tmp_path / "after")], check=True, capture_output=True)
+    assert run("verify", tmp_path / "after")[0] == 0
