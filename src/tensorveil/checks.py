@@ -59,7 +59,7 @@ def fraction(name: str, value: object, remedy: str = "give a share between 0 and
 
 def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     """One of a few words."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}; use one of these")
     return str(value)
 

@@ -27,7 +27,8 @@ Integers = NDArray[np.int64]
 
 CLAIMS = ("pure", "gaussian")
 FEWEST_RUNS = 16  # of a world
-MOST_THRESHOLDS = 2000  # tried on the first half
+MOST_THRESHOLDS = 1000  # tried on the first half
+CHOOSING = 1e-3  # of the error, while many events are compared: one that is rare must not win by luck
 
 
 @final
@@ -250,13 +251,12 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
     return max(float(brentq(excess, 0.0, most, xtol=1e-12)) - 1e-9, 0.0)  # a lower bound is rounded down
 
 
-def _bounds(hits: Integers, false: Integers, runs: int, delta: float, confidence: float, claim: str) -> Floats:
+def _bounds(hits: Integers, false: Integers, runs: int, delta: float, error: float, claim: str) -> Floats:
     """What each pair of counts shows: epsilon, or mu in the Gaussian form; -inf where nothing.
 
-    Both limits are wrong with chance (1 - confidence) / 2 at most, so that both hold with the stated confidence.
+    Each of the two limits is wrong with chance error / 2 at most, so that one of them is with chance `error` at most.
     """
-    error = (1 - confidence) / 2
-    own, other = clopper_pearson(hits, runs, error)[0], clopper_pearson(false, runs, error)[1]
+    own, other = clopper_pearson(hits, runs, error / 2)[0], clopper_pearson(false, runs, error / 2)[1]
     if claim == "gaussian":
         from scipy.special import ndtri
 
@@ -285,7 +285,7 @@ def _choose(scores: Sequence[Floats], delta: float, confidence: float, claim: st
             for part in ordered
         ]
         for world in (1, 0):
-            worth = _bounds(counts[world], counts[1 - world], runs, delta, confidence, claim)
+            worth = _bounds(counts[world], counts[1 - world], runs, delta, CHOOSING * (1 - confidence), claim)
             place = int(worth.argmax())
             if worth[place] > best[0]:
                 best = float(worth[place]), Event(float(seen[place]), above, world)
@@ -305,7 +305,7 @@ def _counted(
     """The bound that an event shows on runs that did not choose it."""
     hits, false = event.count(scores[event.world]), event.count(scores[1 - event.world])
     counted = len(scores[0])
-    shown = float(_bounds(np.array(hits), np.array(false), counted, delta, confidence, claim))
+    shown = float(_bounds(np.array(hits), np.array(false), counted, delta, 1 - confidence, claim))
     epsilon = epsilon_of_gdp(shown, delta) if claim == "gaussian" else max(shown, 0.0)
     kept = (scores[0], scores[1])
     return LowerBound(epsilon, delta, confidence, claim, runs, event, hits, false, counted, name, kept, failures)

@@ -15,7 +15,7 @@ from tensorveil import checks
 from tensorveil.data import tables, text_files, time_bins
 from tensorveil.data.labels import binned_positions, coordinates_of, index_numbers, label_list, positions
 from tensorveil.data.observations import DUPLICATES, Observations, RepeatedCellsError, checked_public_labels
-from tensorveil.data.sources import Asked, Reading, checked_choice, open_source
+from tensorveil.data.sources import Asked, Reading, open_source
 from tensorveil.errors import InputError, SizeError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def read(
     >>> ratings.inferred_modes
     ('user', 'film', 'time')
     """
-    checked_choice("duplicates", duplicates, DUPLICATES)
+    checks.choice("duplicates", duplicates, DUPLICATES)
     if isinstance(first_index, bool) or not isinstance(first_index, Integral) or abs(int(first_index)) > 2**40:
         raise InputError(f"first_index must be a whole number, got {first_index!r}; use 0 or 1")
     names = _names("modes", modes)
@@ -80,7 +80,7 @@ def read(
         raise InputError(f"value must be the name of a column, got {value!r}; give its name")
     binned = _by_mode("bins", bins, "{mode: 'day'}")
     for name, kind in binned.items():
-        checked_choice(f"the bin of {name!r}", kind, time_bins.BINS)
+        checks.choice(f"the bin of {name!r}", kind, time_bins.BINS)
     given = {name: label_list(found, name) for name, found in _by_mode("labels", labels, "{mode: list}").items()}
     asked = Asked(names, value, _names("columns", columns), tuple(binned), tuple(given), shape is not None)
     source = open_source(path, format, asked)

@@ -95,7 +95,7 @@ def _place(path: Any, format: Any) -> tuple[Path, str]:
             f"path must be an existing file, or a folder of Parquet parts, got {os.fspath(path)!r}; correct it"
         )
     if format is not None:
-        kind = checked_choice("format", format, FORMATS)
+        kind = checks.choice("format", format, FORMATS)
     else:
         kind = "parquet" if is_folder else ENDINGS.get(place.suffix.lower(), "")
     if not kind:
@@ -205,8 +205,3 @@ def _array_reading(entries: array_files.Entries, asked: Asked) -> Reading:
 
 def _counted(rows: Integers) -> list[int]:
     return [int(row) + 1 for row in rows[: text_files.LINES_SHOWN]]
-
-
-def checked_choice(parameter: str, value: Any, allowed: Sequence[str]) -> str:
-    """One of a few words; of what is no text only the type is told, it may be an array."""
-    return checks.choice(parameter, value if isinstance(value, str) else type(value).__name__, allowed)

@@ -60,14 +60,14 @@ def best_weights(
     for place, (row, weight, size) in enumerate(zip(rows, weights, sizes, strict=True)):
         n = np.bincount(row, weights=weight, minlength=size)
         q = np.bincount(row, weights=weight**2, minlength=size)
+        n, q = n[n > 0], q[n > 0]
         interest = np.sqrt(n) / max(float(np.sqrt(n).sum()), 1e-300)
         prior = MEAN_VARIANCE if place == 0 else OFFSET_VARIANCE
-        known = np.maximum(n, 1e-300) ** 2
         errors.append(
             np.array(
                 [
                     float((interest * prior * s / (prior + s)).sum())
-                    for s in ((noise / scale**2 + RESIDUAL_VARIANCE * q) / known for scale in scales)
+                    for s in ((noise / scale**2 + RESIDUAL_VARIANCE * q) / n**2 for scale in scales)
                 ]
             )
         )

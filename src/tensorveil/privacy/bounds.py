@@ -125,7 +125,7 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
         inferred = ", ".join(observations.inferred_modes)
         raise UnprovenError(
             f"labels must be public for the unit {resolved}, got those of {inferred} read off the data, "
-            "which tells who is in it; pass labels={...} to Observations.from_table"
+            "which tells who is in it; give labels or a shape, or state public_labels if they are known to everybody"
         )
     coordinates, values = observations.coordinates, observations.values
     if resolved.at_most is not None:

@@ -1,0 +1,204 @@
+"""Stochastic gradient descent on CP models at full speed: compact entries, rows as vectors, threads without races.
+
+An entry is one row of 32-bit words: its N coordinates, then its value (one word of single, two of double precision).
+Entries lie in blocks: every mode is cut into T parts (T the number of threads), and blocks whose parts differ in every
+mode share no row of any factor matrix. A pass is T^(N-1) rounds; in round s thread t visits the block of parts
+
+    (t, t + s_1, t + s_2, ...) modulo T,    s_1, s_2, ... the digits of s,
+
+so that no two threads ever write to the same row, and the result depends on the seed and on T alone. Large blocks are
+cut once more, into tiles whose rows fit a core's cache; entries are shuffled inside a tile.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from tensorveil.kernels import normals
+from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.vectors import INT32, INT64, Code, Constants, add_release, data_of, load_acquire, padded
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Words = NDArray[np.uint32]
+Coordinates = NDArray[np.uint32]
+
+AHEAD = 8  # entries between asking for rows and using them; the words end with so many spare entries
+LONG = 8  # pieces of a row: longer rows are read twice rather than kept
+STOP = 1  # place of the flag by which one thread tells the others to give up
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def cp_step(
+    typingctx: Any,
+    parameters: Any,
+    starts: Any,
+    words: Any,
+    w: Any,
+    step: Any,
+    shrink: Any,
+    constants: Any,
+) -> Any:
+    """One step on entry w, all rows from the same old values; returns its residual e before the step.
+
+    row_n = shrink row_n + step e phi_n,    step = 2 eta,    shrink = 1 - 2 eta lambda
+    """
+    N, R = constants.numbers
+    number = parameters.dtype
+
+    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        c = Code(context, b, number)
+        length = padded(R, np.float64 if number == types.float64 else np.float32)
+        base = data_of(context, b, signature.args[0], args[0])
+        entries = data_of(context, b, signature.args[2], args[2])
+        size = N + c.bytes // 4
+
+        def row(entry: Any, n: int) -> Any:
+            place = b.gep(entry, [INT64(n)], source_etype=INT32)
+            index = b.zext(b.load(place, align=4, typ=INT32), INT64)
+            return c.pointer(base, b.add(b.extract_value(args[1], n), b.mul(index, INT64(length))))
+
+        here = b.gep(entries, [b.mul(args[3], INT64(size))], source_etype=INT32)
+        later = b.gep(here, [INT64(AHEAD * size)], source_etype=INT32)
+        for n in range(N):
+            c.prefetch(row(later, n), length)
+        rows = [row(here, n) for n in range(N)]
+        pieces = c.pieces(length)
+        kept = [[c.load(one, *piece) for one in rows] for piece in pieces]
+        sums: dict[int, Any] = {}  # two chains of sums, so that one need not wait for the other
+        for number_of, values in enumerate(kept):
+            chain = (number_of % 2, values[0].type.count)
+            last = c.product(values[:-1])
+            sums[chain] = (
+                c.fma(last, values[-1], sums[chain]) if chain in sums else b.fmul(last, values[-1])
+            )
+        xhat = c.sum([*sums.values()])
+        value = b.bitcast(b.gep(here, [INT64(N)], source_etype=INT32), c.number.as_pointer())
+        e = b.fsub(b.load(value, align=4, typ=c.number), xhat)
+        move = b.fmul(args[4], e)
+        for piece, values in zip(pieces, kept, strict=True):
+            if len(pieces) > LONG:
+                values = [c.load(one, *piece) for one in rows]
+            step_vector, shrink_vector = c.fill(move, piece[1]), c.fill(args[5], piece[1])
+            for one, value, phi in zip(rows, values, c.others(values), strict=True):
+                c.store(c.fma(step_vector, phi, b.fmul(shrink_vector, value)), one, piece[0])
+        return e
+
+    return number(parameters, starts, words, types.int64, number, number, constants), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store_value(typingctx: Any, words: Any, place: Any, value: Any, size: Any) -> Any:
+    """Write a value over the words from `place` on: single precision over one, double over two."""
+
+    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        address = b.gep(data_of(context, b, signature.args[0], args[0]), [args[1]], source_etype=INT32)
+        with b.if_else(b.icmp_signed("==", args[3], INT64(1))) as (single, double):
+            with single:
+                number = b.fptrunc(args[2], ir.FloatType())
+                b.store(number, b.bitcast(address, ir.FloatType().as_pointer()), align=4)
+            with double:
+                b.store(args[2], b.bitcast(address, ir.DoubleType().as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(words, types.int64, types.float64, types.int64), code
+
+
+@compiled
+def visit(
+    parameters: Any,
+    starts: Any,
+    words: Words,
+    begins: Integers,
+    rounds: Integers,
+    tiles: Integers,
+    steps: Any,
+    shrinks: Any,
+    constants: Constants,
+    thread: int,
+    threads: int,
+    gate: Integers,
+    losses: Floats,
+) -> None:
+    """One thread's part of some passes over all entries.
+
+    begins[tile] : where a tile's entries begin; the tiles of a block follow each other
+    rounds[pass, round, thread] : the block that the thread visits in the round
+    tiles[pass, place] : the order of the tiles inside a block
+    steps[pass], shrinks[pass] : 2 eta and 1 - 2 eta lambda
+    gate : counts arrivals of all threads at the end of each round; gate[STOP] not 0: give up
+    losses[pass, thread] : sum of squared residuals, each taken before its step
+    """
+    passes = rounds.shape[0]
+    arrivals = 0
+    in_block = tiles.shape[1]
+    for number in range(passes):
+        loss = 0.0
+        for turn in range(rounds.shape[1]):
+            block = rounds[number, turn, thread]
+            for place in range(in_block):
+                tile = block * in_block + tiles[number, place]
+                for w in range(begins[tile], begins[tile + 1]):
+                    e = np.float64(cp_step(parameters, starts, words, w, steps[number], shrinks[number], constants))
+                    loss += e * e
+            if threads > 1:
+                arrivals += threads
+                add_release(gate, 0, 1)
+                while load_acquire(gate, 0) < arrivals:
+                    if load_acquire(gate, STOP) != 0:
+                        return
+        losses[number, thread] = loss
+
+
+@compiled
+def count_tiles(coordinates: Coordinates, places: Integers, firsts: Integers, begins: Integers) -> None:
+    """begins[tile + 1] = entries of a tile; places[firsts[n] + i] = what index i of mode n adds to a tile's number."""
+    begins[:] = 0
+    for w in range(coordinates.shape[0]):
+        tile = 0
+        for n in range(coordinates.shape[1]):
+            tile += places[firsts[n] + np.int64(coordinates[w, n])]
+        begins[tile + 1] += 1
+    for tile in range(begins.size - 1):
+        begins[tile + 1] += begins[tile]
+
+
+@compiled
+def arrange(
+    coordinates: Coordinates,
+    values: Any,
+    places: Integers,
+    firsts: Integers,
+    begins: Integers,
+    key: np.uint64,
+    words: Words,
+) -> None:
+    """Put entries into their tiles, in random order there.
+
+    An entry goes to a random place among those that its tile has taken so far, and what was there goes to the end:
+    every order of a tile's entries is equally likely.
+    """
+    N = coordinates.shape[1]
+    size = words.shape[1]
+    filled = begins[:-1].copy()
+    for w in range(coordinates.shape[0]):
+        tile = 0
+        for n in range(N):
+            tile += places[firsts[n] + np.int64(coordinates[w, n])]
+        end = filled[tile]
+        filled[tile] += 1
+        state = normals.mixed(key + np.uint64(w + 1) * normals.STEP) >> np.uint64(32)
+        there = begins[tile] + np.int64((state * np.uint64(end - begins[tile] + 1)) >> np.uint64(32))
+        if there < end:
+            for word in range(size):
+                words[end, word] = words[there, word]
+        for n in range(N):
+            words[there, n] = coordinates[w, n]
+        store_value(words, there * size + N, values[w], size - N)
+    for w in range(coordinates.shape[0], words.shape[0]):  # the spare entries name rows that exist
+        for word in range(size):
+            words[w, word] = 0

@@ -1,0 +1,182 @@
+"""Rows of numbers as SIMD vectors: what the compiler is told outright instead of hoping that it sees it.
+
+A fast kernel knows its number of modes and its rank when it is compiled: they come in the type of an argument,
+`Constants(N, R)`, so that each pair has machine code of its own, kept on disk like that of any kernel. The innermost
+steps are written as instructions on vectors of 32 bytes (8 single or 4 double numbers), row after row; every sum has a
+fixed order, and nothing here lets the compiler change one.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.datamodel import models
+from numba.extending import NativeValue, intrinsic, register_model, typeof_impl, unbox
+
+VECTOR_BYTES = 32
+INT32, INT64 = ir.IntType(32), ir.IntType(64)
+
+
+class Constants:
+    """Whole numbers that a kernel knows when it is compiled."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = tuple(int(number) for number in numbers)
+
+
+class ConstantsType(types.Type):  # type: ignore[misc]
+    """Type of `Constants`: other numbers, another type."""
+
+    def __init__(self, numbers: tuple[int, ...]) -> None:
+        self.numbers = numbers
+        super().__init__(name=f"Constants{numbers}")
+
+
+@typeof_impl.register(Constants)
+def _type_of_constants(value: Constants, context: Any) -> ConstantsType:
+    return ConstantsType(value.numbers)
+
+
+register_model(ConstantsType)(models.OpaqueModel)
+
+
+@unbox(ConstantsType)
+def _unbox_constants(kind: Any, value: Any, c: Any) -> NativeValue:
+    return NativeValue(c.context.get_dummy_value())
+
+
+def padded(R: int, dtype: Any) -> int:
+    """Length of a row of R numbers with the zeros that fill its last half vector."""
+    half = VECTOR_BYTES // 2 // np.dtype(dtype).itemsize
+    return -(-R // half) * half
+
+
+class Code:
+    """Instructions on rows of numbers of one type, put down one after the other."""
+
+    def __init__(self, context: Any, builder: Any, number: Any) -> None:
+        self.builder = builder
+        self.number = context.get_value_type(number)
+        self.bytes = 8 if number == types.float64 else 4
+        self.lanes = VECTOR_BYTES // self.bytes
+
+    def pieces(self, length: int) -> list[tuple[int, int]]:
+        """(begin, lanes) of the vectors that make up a row of a padded length."""
+        half = self.lanes // 2
+        found = [(begin, self.lanes) for begin in range(0, length - self.lanes + 1, self.lanes)]
+        end = len(found) * self.lanes
+        return found + [(begin, half) for begin in range(end, length, half)]
+
+    def pointer(self, row: Any, index: Any) -> Any:
+        """Address of a number after `row`; the index is a number or a value."""
+        place = INT64(index) if isinstance(index, int) else index
+        return self.builder.gep(row, [place], source_etype=self.number)
+
+    def load(self, row: Any, begin: Any, lanes: int) -> Any:
+        address = self.pointer(row, begin)
+        kind = ir.VectorType(self.number, lanes)
+        return self.builder.load(_as(self.builder, address, kind), align=self.bytes, typ=kind)
+
+    def store(self, value: Any, row: Any, begin: Any) -> None:
+        self.builder.store(value, _as(self.builder, self.pointer(row, begin), value.type), align=self.bytes)
+
+    def load_one(self, row: Any, begin: Any) -> Any:
+        return self.builder.load(self.pointer(row, begin), align=self.bytes, typ=self.number)
+
+    def fill(self, value: Any, lanes: int) -> Any:
+        """A vector of one number."""
+        kind = ir.VectorType(self.number, lanes)
+        first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, INT32(0))
+        mask = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
+        return self.builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), mask)
+
+    def zero(self, lanes: int) -> Any:
+        return ir.Constant(ir.VectorType(self.number, lanes), [0.0] * lanes)
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        """a b + c, rounded once."""
+        letter = "f64" if self.bytes == 8 else "f32"
+        name = f"llvm.fma.v{a.type.count}{letter}" if isinstance(a.type, ir.VectorType) else f"llvm.fma.{letter}"
+        kind = ir.FunctionType(a.type, [a.type] * 3)
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
+
+    def product(self, values: Sequence[Any]) -> Any:
+        total = values[0]
+        for value in values[1:]:
+            total = self.builder.fmul(total, value)
+        return total
+
+    def others(self, rows: Sequence[Any]) -> list[Any]:
+        """For each of the rows the product of all others, from the left and from the right."""
+        left: list[Any] = [None, rows[0]]
+        for row in rows[1:-1]:
+            left.append(self.builder.fmul(left[-1], row))
+        right, found = None, []
+        for n in range(len(rows) - 1, -1, -1):
+            sides = [side for side in (left[n], right) if side is not None]
+            found.append(self.product(sides))
+            right = rows[n] if right is None else self.builder.fmul(rows[n], right)
+        return found[::-1]
+
+    def sum(self, vectors: Sequence[Any]) -> Any:
+        """Sum of all lanes of all vectors: vectors first, then halves upon halves; always in this order."""
+        b = self.builder
+        by_lanes: dict[int, Any] = {}
+        for vector in vectors:
+            lanes = vector.type.count
+            by_lanes[lanes] = b.fadd(by_lanes[lanes], vector) if lanes in by_lanes else vector
+        total, lanes = None, max(by_lanes)
+        while lanes > 1:
+            here = by_lanes.get(lanes)
+            if here is not None:
+                total = here if total is None else b.fadd(total, here)
+            lanes //= 2
+            if total is not None:
+                undefined = ir.Constant(total.type, ir.Undefined)
+                kind = ir.VectorType(INT32, lanes)
+                low = b.shuffle_vector(total, undefined, ir.Constant(kind, list(range(lanes))))
+                high = b.shuffle_vector(total, undefined, ir.Constant(kind, list(range(lanes, 2 * lanes))))
+                total = b.fadd(low, high)
+        return b.extract_element(total, INT32(0))
+
+    def prefetch(self, row: Any, length: int) -> None:
+        """Ask for the cache lines of a row, to be written."""
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        for begin in range(0, length, 64 // self.bytes):
+            address = _as(self.builder, self.pointer(row, begin), ir.IntType(8))
+            self.builder.call(function, [address, INT32(1), INT32(3), INT32(1)])
+
+
+def _as(builder: Any, address: Any, kind: Any) -> Any:
+    """The address as one of another kind of number."""
+    return builder.bitcast(address, kind.as_pointer())
+
+
+def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    """Where the numbers of an array begin."""
+    return context.make_array(kind)(context, builder, array).data
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_acquire(typingctx: Any, array: Any, place: Any) -> Any:
+    """array[place], int64, seen by all threads in one order."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = builder.gep(data_of(context, builder, signature.args[0], args[0]), [args[1]], source_etype=INT64)
+        return builder.load_atomic(address, "seq_cst", 8, typ=INT64)
+
+    return types.int64(array, types.int64), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def add_release(typingctx: Any, array: Any, place: Any, amount: Any) -> Any:
+    """array[place] += amount, whole even where threads do it at once; returns the old number."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = builder.gep(data_of(context, builder, signature.args[0], args[0]), [args[1]], source_etype=INT64)
+        return builder.atomic_rmw("add", address, args[2], "seq_cst")
+
+    return types.int64(array, types.int64, types.int64), code
