@@ -1,6 +1,7 @@
 """Small releases of every kind, saved once for all tests that read them, and ways to tamper with copies."""
 
 import atexit
+import dataclasses
 import functools
 import json
 import shutil
@@ -11,6 +12,7 @@ from unittest import mock
 import numpy as np
 
 import tensorveil as tv
+from tensorveil.models.posterior_mean import PosteriorDraws
 from tensorveil.release import saving
 from tensorveil.release.certificate import Certificate
 
@@ -44,10 +46,28 @@ def make(kind, **options):
         "joint": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "slice:user", 1e-6),
         "sampled": (tv.GradientPerturbation(steps=4, sampling_probability=0.5), tv.CP(2), "entry", 1e-6),
         "mixed": (tv.WithOffsets(tv.InputPerturbation(solver="als")), tv.CP(2), "value", 1e-6),
-        "drawn": (tv.InputPerturbation(), tv.CP(2), "value", 0.0),
+        "drawn": (tv.InputPerturbation(solver="als"), tv.CP(2), "value", 0.0),
     }[kind]
     plan = mechanism.plan(model, tv.Bounds(1, 5), unit, 4.0, delta, shape=SHAPE, mode_names=NAMES)
-    return tv.fit(observations(), plan, seed=7 if kind == "seeded" else None, **options)
+    release = tv.fit(observations(), plan, seed=7 if kind == "seeded" else None, **options)
+    return with_draws(release) if kind == "drawn" else release
+
+
+def with_draws(release, count=3):
+    """The release with draws of a posterior that nobody computed, which takes long: numbers of the right shapes."""
+    rng = np.random.default_rng(9)
+    family, shape = release.factors.family, release.shape
+    draws = PosteriorDraws(
+        family,
+        shape,
+        rng.normal(size=(count, release.factors.parameters.size)),
+        0.1 * rng.normal(size=(count, 1 + sum(shape))),
+        rng.uniform(0.2, 0.4, count),
+        rng.uniform(0.0, 0.1, count),
+        np.sort(rng.uniform(-1, 1, (count, 4)), axis=1),
+        np.linspace(-1, 1, 5),
+    )
+    return dataclasses.replace(release, model=dataclasses.replace(release.model, draws=draws))
 
 
 @functools.cache

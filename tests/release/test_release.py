@@ -7,6 +7,7 @@ import pytest
 import tensorly as tl
 
 import tensorveil as tv
+from saved_releases import made
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 
@@ -102,9 +103,8 @@ def test_a_model_without_offsets_of_its_own_goes_to_tensorly_as_it_is():
 
 
 def test_what_has_no_form_as_one_tensor_says_so():
-    drawn = tv.fit(OBSERVATIONS, tv.InputPerturbation().plan(tv.CP(2), tv.Bounds(1, 5), "value", 5.0, shape=SHAPE))
     with pytest.raises(tv.InputError, match="posterior draws"):
-        drawn.to_tensorly()
+        made("drawn").to_tensorly()
     plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(2), tv.Bounds(1, 5), "slice:0", 5.0, 1e-6, shape=SHAPE)
     with pytest.raises(tv.InputError, match="personalize"):
         tv.fit(OBSERVATIONS, plan).to_tensorly()

@@ -10,6 +10,7 @@ so that no two threads ever write to the same row, and the result depends on the
 cut once more, into tiles whose rows fit a core's cache; entries are shuffled inside a tile.
 """
 
+import os
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ Coordinates = NDArray[np.uint32]
 
 AHEAD = 8  # entries between asking for rows and using them; the words end with so many spare entries
 LONG = 8  # pieces of a row: longer rows are read twice rather than kept
+PATIENCE = 2000  # looks at the gate before a waiting thread lets another program have its core
+let_others_run = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
 STOP = 1  # place of the flag by which one thread tells the others to give up
 
 
@@ -148,9 +151,13 @@ def visit(
             if threads > 1:
                 arrivals += threads
                 add_release(gate, 0, 1)
+                tries = 0
                 while load_acquire(gate, 0) < arrivals:
                     if load_acquire(gate, STOP) != 0:
                         return
+                    tries += 1
+                    if tries > PATIENCE:
+                        let_others_run()
         losses[number, thread] = loss
 
 
