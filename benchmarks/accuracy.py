@@ -1,9 +1,9 @@
 """Accuracy against epsilon: python benchmarks/accuracy.py [--quick] [--json OUT] [--data NAME ...] [--picture SVG].
 
-One table: data x unit x epsilon x method. Ours runs with the defaults of `mechanism="auto"`; beside it the floors
+One table: data x unit x epsilon x method. Ours runs with the defaults of `mechanism="auto"`; beside it stand the floors
 (global mean, private mean), the paper's baseline and its published algorithms (claimed), ours without privacy, plain
-DP-SGD, and peers that are installed. Real data are read from the folder that TENSORVEIL_DATA names. Noise is seeded, so that a
-table can be made again; such releases are not for publication.
+DP-SGD, and peers that are installed. Real data come from the folder that TENSORVEIL_DATA names. Noise is seeded, so
+that a table can be made again; such releases are not for publication.
 """
 
 import argparse

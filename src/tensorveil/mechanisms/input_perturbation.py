@@ -42,8 +42,8 @@ MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
 WHOLE_LEVELS = range(5, 15)  # whole bounds 4 to 13 apart: every whole number is a level
 EVEN_LEVELS = 12
 PRIOR_STD = 0.25  # of means on the centred scale, about the middle: the prior that channels are designed with
-MOST_FOR_SYMBOLS = 2.5  # noise variance over that of values: above, the posterior takes a channel's noise for Gaussian:
-#                         a symbol tells so little that the sum of many counts, and draws from it would hardly move
+MOST_FOR_SYMBOLS = 1.0  # noise variance over that of values: above, the posterior takes a channel's noise for Gaussian,
+#                         which it nearly is in sums of many; draws of what is behind single symbols would hardly move
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
 
 

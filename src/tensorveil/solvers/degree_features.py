@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]
 
-MOST_DIRECTIONS = 48
+MOST_DIRECTIONS = 32
 INDICES_A_DIRECTION = 4
 DENSE_MODE = 500
 

@@ -197,7 +197,9 @@ class NoisyNumbers(NoiseLaw):
         noise = self.noise_std**2 + 2 * self.laplace_scale**2
         mean = float(self.numbers.mean()) if len(self.numbers) else 0.0
         left = float(((self.numbers - mean) ** 2).mean()) - noise if len(self.numbers) else 0.0
-        self.sigma = min(max(0.85 * math.sqrt(max(left, (noise / 100))), 10 * LEAST_SIGMA), 1.0)
+        if noise > USUAL_SIGMA**2:  # which drowns the moments
+            left = USUAL_SIGMA**2
+        self.sigma = min(max(0.85 * math.sqrt(max(left, 0.0)), 10 * LEAST_SIGMA), 1.0)
         return self.numbers, noise, mean
 
     def draw(

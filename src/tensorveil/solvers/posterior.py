@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
-FEWEST_SWEEPS, MOST_SWEEPS = 48, 320
+FEWEST_SWEEPS, MOST_SWEEPS = 48, 240
 ENTRIES_A_SWEEP = 5  # small data get fewer sweeps: entries / this, between the two
 BURN_IN = 0.25
 REFLECTION = -0.7
@@ -50,6 +50,7 @@ FEWEST_KEPT = 8
 PART = 2**14  # entries that a thread takes at a time; sums over parts do not depend on the number of threads
 FREEDOM = 5.0  # of the priors of variances
 MEAN_PRECISION = 16.0  # the mean of all values has the prior N(0, 1/16): in the middle half of the bounds
+USUAL_VARIANCE = 0.2  # of latent values, where the data cannot tell
 SIGNAL_SHARE = 0.1  # of the variance of latent values, expected of factors, and of each mode's offsets
 SMALL_CORE = 64  # cells: up to here its matrix is formed
 CORE_STEPS, CORE_PRECISION = 100, 1e-6
@@ -87,7 +88,7 @@ class Posterior:
 
     Parameters
     ----------
-    sweeps : at most so many; None: 48 to 320, a fifth of the number of entries. The first quarter is not used. Sampling
+    sweeps : at most so many; None: 48 to 240, a fifth of the number of entries. The first quarter is not used. Sampling
         ends before where R-hat and the effective number of draws say that it may.
     draws : how many draws the model keeps, at most; fewer for very large models
     threads : None: one a core. The result does not depend on it.
@@ -200,10 +201,12 @@ class _Chain:
 
     def _start(self, stands: Floats, noise: float) -> None:
         """Shrunken offsets, spectral factors, and priors of the expected scale."""
-        total = float(stands.var()) - noise
-        self.variance = max(total, self.law.sigma**2, 1e-6)
-        residual = self.variance + noise
-        own = SIGNAL_SHARE * self.variance
+        unsure = math.sqrt(5 / len(stands)) * noise  # how well the moments know the variance of latent values
+        trust = USUAL_VARIANCE**2 / (USUAL_VARIANCE**2 + unsure**2)
+        found = trust * (float(stands.var()) - noise) + (1 - trust) * USUAL_VARIANCE
+        variance = min(max(found, 1e-6), 1.0)
+        residual = variance + noise
+        own = SIGNAL_SHARE * variance
         targets = stands - self.mean
         for mode, size in enumerate(self.shape):
             index = self.data.coordinates[:, mode]
