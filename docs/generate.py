@@ -106,7 +106,7 @@ def guarantee_schema() -> dict:
     pair = {"type": "array", "prefixItems": [text, text], "minItems": 2, "maxItems": 2}
     properties = {
         "schema_version": {"const": SCHEMA_VERSION},
-        "epsilon": {"type": "number", "exclusiveMinimum": 0},
+        "epsilon": {"type": ["number", "null"], "exclusiveMinimum": 0},  # null: no privacy, status "none"
         "delta": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
         "unit": text,
         "status": {"enum": list(STATUSES)},

@@ -209,6 +209,19 @@ def test_users_coupled_by_a_sign_that_all_share_are_caught(monkeypatch):
         dense_largest("slice:0")
 
 
+def test_a_one_shot_release_that_pays_for_too_few_changing_numbers_is_caught():
+    names = ("user", "film", "day")
+    data = tv.Observations(np.argwhere(np.ones((4, 3, 2))), np.full(24, 1.0), (4, 3, 2), mode_names=names)
+    other = data.with_values(np.where(data.coordinates[:, 0] == 1, 5.0, 1.0))
+    plan = tv.InputPerturbation(noise="gaussian", solver="als").plan(
+        tv.CP(1), tv.Bounds(1, 5), "slice_values:user", 1.0, 1e-6, shape=(4, 3, 2), mode_names=names, at_most=6
+    )
+    replay(data, other, plan)
+    object.__setattr__(plan, "gaussian_coordinates", 5)  # six values of the user change
+    with pytest.raises(ReplayError, match="at most 5 numbers must get Gaussian noise, got 6"):
+        replay(data, other, plan)
+
+
 def test_a_replay_counts_what_was_used_at_every_call():
     plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, 1e-6, shape=SHAPE)
     found = replay(*next(neighbours(OBSERVATIONS, "value", BOUNDS)), plan)

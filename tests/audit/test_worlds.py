@@ -142,7 +142,7 @@ def test_no_proven_mechanism_is_refuted(case, epsilon):
     # with Gaussian noise few runs could refute even epsilon 4; without, it takes some hundred
     delta = 1e-5 if epsilon != 1 else None
     gaussian = all(isinstance(event, GaussianEvent) for event in two_worlds(*case, epsilon, delta)[0].plan.events)
-    runs = 150 if gaussian or epsilon <= 1 else 1500
+    runs = 120 if gaussian or epsilon <= 1 else 1500
     found = audit_mechanism(*case, epsilon=epsilon, delta=delta, runs=runs, confidence=1 - ERROR)
     assert not found.refuted, str(found.bound)
 

@@ -472,6 +472,11 @@ def test_a_charge_must_be_whole():
         Charge(VALUE, (GaussianEvent(1.0),), 1.0, 0.0, 5)
     with pytest.raises(tv.InputError, match="gaussian_coordinates"):
         Charge(VALUE, (GaussianEvent(1.0),), 1.0, 1e-6)
+    for number in (1.5, math.nan, True, "3"):
+        with pytest.raises(tv.InputError, match="gaussian_coordinates"):
+            Charge(VALUE, (GaussianEvent(1.0),), 1.0, 1e-6, number)
+    with pytest.raises(tv.InputError, match="unit must be"):
+        Charge("value", (PureEvent(1.0),), 1.0)
     for events in ((), [PureEvent(1.0)], PureEvent(1.0), (1.0,)):
         with pytest.raises(tv.InputError, match="events"):
             Charge(VALUE, events, 1.0)

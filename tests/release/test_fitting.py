@@ -1,6 +1,9 @@
 """`fit` and `complete`: one door, which checks what comes in and says nothing private when it refuses."""
 
+import math
+import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +37,22 @@ def test_observations_of_another_shape_are_refused_before_noise(monkeypatch):
 def test_a_plan_must_be_a_plan(wrong):
     with pytest.raises(tv.InputError, match="plan must be made"):
         tv.fit(OBSERVATIONS, wrong)
+
+
+def test_a_plan_that_was_changed_is_refused_however_cheap_its_stages_look():
+    plan = tv.InputPerturbation().plan(tv.CP(2), BOUNDS, "value", 1.0, shape=SHAPE)
+    weaker = replace(plan, request=replace(plan.request, epsilon=100.0))  # its channel would be drawn at 100
+    for changed in (weaker, replace(plan, delta=0.0), replace(plan, gaussian_coordinates=0)):
+        assert changed.events == plan.events
+        with pytest.raises(tv.InputError, match="got one that was changed"):
+            tv.fit(OBSERVATIONS, changed)
+
+
+def test_a_plan_stays_whole_through_pickle_and_through_a_release():
+    plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(2), BOUNDS, "value", 1.0, shape=SHAPE)
+    release = tv.fit(OBSERVATIONS, pickle.loads(pickle.dumps(plan)))
+    assert release.plan.request.mode_names == OBSERVATIONS.mode_names  # the plan had none of its own
+    assert tv.fit(OBSERVATIONS, release.plan).guarantee.publishable
 
 
 @pytest.mark.parametrize("wrong", [None, [[0, 0, 0]], np.ones(SHAPE)])
@@ -171,3 +190,15 @@ def test_a_release_prints_in_a_line():
     release = tv.fit(OBSERVATIONS, plan_for())
     assert "proven" in repr(release)
     assert len(repr(release)) < 200
+
+
+def test_without_privacy_the_same_model_is_fitted_and_says_so(tmp_path):
+    data = tv.synthetic.observe(tv.synthetic.cp_tensor((12, 12, 12), 2, seed=1), snr_kind="variances", seed=2)
+    release = tv.complete(data.train, tv.CP(2), tv.Bounds(-0.5, 1.5), "value", math.inf)
+    truth = data.truth_at(data.test.coordinates)
+    assert tv.rmse(truth, release.predict(data.test.coordinates)) < 0.6 * truth.std()
+    assert (release.guarantee.status, release.guarantee.publishable) == ("none", False)
+    assert "No privacy" in str(release.guarantee)
+    assert tv.Guarantee.from_json(release.guarantee.to_json()) == release.guarantee
+    with pytest.raises(tv.InputError, match="model without privacy"):
+        release.save(tmp_path / "out")

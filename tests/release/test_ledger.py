@@ -232,6 +232,17 @@ def test_a_run_that_fails_after_drawing_is_spent_and_says_so(ledger, monkeypatch
     assert ledger.spent("films").unfinished == 1
 
 
+def test_a_reservation_that_cannot_be_drawn_on_is_spent_and_says_so(ledger, monkeypatch):
+    def busy(*_):
+        raise tv.BudgetError("the ledger must be free")
+
+    monkeypatch.setattr(ledgers.Reservation, "draw", busy)
+    with pytest.raises(tv.BudgetError, match="must be free") as caught:
+        tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
+    assert ledger.spent("films").epsilon == 0.4
+    assert ledgers.counts_as_spent(caught.value)  # or the command line would say that nothing is spent
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -274,12 +285,38 @@ def test_a_price_that_rests_on_the_size_of_slices_is_checked_against_the_data(tm
 # --- the file
 
 
+def test_every_noisy_number_that_can_differ_pays_for_the_samplers_precision(tmp_path):
+    # a one-shot release states how many numbers one change of its own unit touches; the data set's unit is larger
+    class Recorder(NoiseSource):
+        def gaussian(self, statistic, **parameters):
+            self.seen = statistic.copy()
+            return super().gaussian(statistic, **parameters)
+
+    plan = plan_for("value", 0.4, 1e-6, tv.InputPerturbation(noise="gaussian", solver="als"))
+    mine = DATA.coordinates[:, 0] == 2
+    other = DATA.with_values(np.where(mine, 6.0 - DATA.values, DATA.values))  # all values of one user replaced
+    first, second = Recorder(), Recorder()
+    tv.fit(DATA, plan, noise=first)
+    tv.fit(other, plan, noise=second)
+    ledger = tv.Ledger.create(tmp_path / "L", "films", "slice_values:user", 50.0, 0.9, at_most=int(mine.sum()))
+    ledger.reserve("films", plan)
+    assert ledger.entries()[-1]["costs"]["coordinates"] >= (first.seen != second.seen).sum() > 1
+
+
 def test_the_ledger_holds_no_data_and_no_paths(ledger, tmp_path):
     tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
     text = json.dumps(ledger.export())
     assert str(tmp_path) not in text
     assert not any(f"{value:.6g}" in text for value in DATA.values)
     assert "120" not in {str(value) for entry in ledger.entries() for value in entry.values()}
+
+
+def test_numbers_of_numpy_are_charged_as_plain_ones(tmp_path):
+    unit = tv.Unit.slice(np.int64(0), at_most=3)
+    ledger = Ledger.create(tmp_path / "L", "films", unit, np.float64(1.0))
+    for number in (np.float64(0.125), np.float32(0.125)):
+        ledger.reserve("films", Charge(tv.Unit("entry"), (PureEvent(0.125),), number, gaussian_coordinates=np.int64(0)))
+    assert ledger.spent("films").epsilon == 2 * 3 * 0.125
 
 
 def test_everything_is_exported_with_its_hashes(ledger):

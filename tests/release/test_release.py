@@ -130,3 +130,23 @@ def test_a_release_has_the_names_and_labels_of_the_observations():
 def test_names_and_labels_must_fit_the_model(wrong):
     with pytest.raises(tv.InputError, match=next(iter(wrong))):
         dataclasses.replace(release_of(), **wrong)
+
+
+def test_intervals_hold_the_share_of_values_that_they_say():
+    data = tv.synthetic.observe(tv.synthetic.cp_tensor((20, 20, 20), 2, seed=3), snr_kind="variances", seed=4)
+    release = tv.complete(data.train, tv.CP(2), tv.Bounds(-0.5, 1.5), "value", 20.0, seed=5)
+    found = release.predict(data.test.coordinates, interval=0.8)
+    assert np.array_equal(found.prediction, release.predict(data.test.coordinates))
+    inside = np.mean((found.low <= data.test.values) & (data.test.values <= found.high))
+    assert 0.7 < inside < 0.95
+    assert (release.predict(data.test.coordinates, interval=0.5).low >= found.low).all()
+
+
+def test_a_release_without_posterior_draws_has_no_intervals():
+    data = tv.Observations(np.argwhere(np.ones((6, 5))), np.linspace(1, 5, 30), (6, 5))
+    for release in (
+        tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", 1.0, mechanism="statistic"),
+        tv.fit(data, tv.published.GradientPerturbation().plan(tv.CP(1), 1.0)),
+    ):
+        with pytest.raises(tv.InputError, match="interval must be left out"):
+            release.predict([[0, 0]], interval=0.9)

@@ -108,7 +108,8 @@ def edit(*path, value):
         ("gaussian", edit("randomness", "gaussian_coordinates", value=0), {"randomness"}),
         ("gaussian", edit("curve", value=lambda curve: curve[1:]), {"curve"}),
         ("joint", edit("personalize", value=None), {"theorems"}),
-        ("joint", edit("unit", value="slice:film"), {"unit"}),
+        ("joint", edit("unit", value="slice:film"), {"unit", "theorems"}),
+        ("joint", edit("personalize", "mode_name", value="film"), {"theorems"}),
         ("joint", edit("asked", "delta", value=0.5), {"unit", "epsilon", "delta"}),
         pytest.param(
             *("sampled", edit("stages", -1, "event", "sampling_probability", value=0.25), {"epsilon"}),

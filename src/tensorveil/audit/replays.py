@@ -200,9 +200,12 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -
         for event in plan.events
         if isinstance(event, SampledGaussianEvent)
     )
-    noised = sum(call.statistic.size for call in mine if call.kind == "gaussian")
-    counted_otherwise = any(stage.theorem.startswith("input-") for stage in plan.stages)  # its Lemma 1
-    if noised > plan.gaussian_coordinates and not counted_otherwise:
+    noisy = [pair for pair in zip(mine, theirs, strict=True) if pair[0].kind == "gaussian"]
+    if any(stage.theorem.startswith("input-") for stage in plan.stages):  # its Lemma 1: only numbers that change count
+        noised = sum(int((call.statistic != other.statistic).sum()) for call, other in noisy)
+    else:
+        noised = sum(call.statistic.size for call, _ in noisy)
+    if noised > plan.gaussian_coordinates:
         raise ReplayError(f"at most {plan.gaussian_coordinates} numbers must get Gaussian noise, got {noised}")
     for name, spent, planned in (
         ("pure epsilon", pure, allowed),

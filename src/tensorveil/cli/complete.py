@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from tensorveil.cli.console import print_json, progress_bar, say
-from tensorveil.errors import InputError, TensorveilError
+from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     from tensorveil.data.observations import Observations
@@ -293,7 +293,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         progress("writing model, certificate and report", 0, 1)
         try:
             release.save(job.out)
-        except (OSError, TensorveilError) as error:
+        except (Exception, KeyboardInterrupt) as error:
             error.add_note("the noise was drawn: the budget of this release counts as spent")
             raise
     seconds = time.monotonic() - started

@@ -14,14 +14,23 @@ import os
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.vectors import INT32, INT64, Code, Constants, add_release, data_of, load_acquire, padded
+from tensorveil.kernels.vectors import (
+    INT32,
+    INT64,
+    Code,
+    Constants,
+    add_release,
+    data_of,
+    intrinsic,
+    load_acquire,
+    padded,
+)
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -35,7 +44,7 @@ let_others_run = types.ExternalFunction("SwitchToThread" if os.name == "nt" else
 STOP = 1  # place of the flag by which one thread tells the others to give up
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def cp_step(
     typingctx: Any,
     parameters: Any,
@@ -72,13 +81,11 @@ def cp_step(
         rows = [row(here, n) for n in range(N)]
         pieces = c.pieces(length)
         kept = [[c.load(one, *piece) for one in rows] for piece in pieces]
-        sums: dict[int, Any] = {}  # two chains of sums, so that one need not wait for the other
+        sums: dict[tuple[int, int], Any] = {}  # two chains of sums, so that one need not wait for the other
         for number_of, values in enumerate(kept):
             chain = (number_of % 2, values[0].type.count)
             last = c.product(values[:-1])
-            sums[chain] = (
-                c.fma(last, values[-1], sums[chain]) if chain in sums else b.fmul(last, values[-1])
-            )
+            sums[chain] = c.fma(last, values[-1], sums[chain]) if chain in sums else b.fmul(last, values[-1])
         xhat = c.sum([*sums.values()])
         value = b.bitcast(b.gep(here, [INT64(N)], source_etype=INT32), c.number.as_pointer())
         e = b.fsub(b.load(value, align=4, typ=c.number), xhat)
@@ -94,7 +101,7 @@ def cp_step(
     return number(parameters, starts, words, types.int64, number, number, constants), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def store_value(typingctx: Any, words: Any, place: Any, value: Any, size: Any) -> Any:
     """Write a value over the words from `place` on: single precision over one, double over two."""
 
@@ -182,9 +189,11 @@ def arrange(
     firsts: Integers,
     begins: Integers,
     key: np.uint64,
+    scale: float,
+    shift: float,
     words: Words,
 ) -> None:
-    """Put entries into their tiles, in random order there.
+    """Put entries into their tiles, in random order there, with scale x_w + shift as their value.
 
     An entry goes to a random place among those that its tile has taken so far, and what was there goes to the end:
     every order of a tile's entries is equally likely.
@@ -205,7 +214,7 @@ def arrange(
                 words[end, word] = words[there, word]
         for n in range(N):
             words[there, n] = coordinates[w, n]
-        store_value(words, there * size + N, values[w], size - N)
+        store_value(words, there * size + N, scale * values[w] + shift, size - N)
     for w in range(coordinates.shape[0], words.shape[0]):  # the spare entries name rows that exist
         for word in range(size):
             words[w, word] = 0

@@ -129,12 +129,12 @@ def draw_behind_laplace(
     shift = sigma / scale
     for w in range(begin, end):
         x = (values[w] - means[w]) / sigma
-        # masses up to a common factor e^(shift^2 / 2): e^(-shift x) Phi(x - shift) and e^(shift x) Phi(-x - shift)
-        lower = scaled_below(x - shift, -shift * x)
-        upper = scaled_below(-x - shift, shift * x)
+        # masses up to a common factor: e^(-shift x) Phi(x - shift) below x, e^(shift x) Phi(-x - shift) above
+        lower = log_below(x - shift) - shift * x
+        upper = log_below(-x - shift) + shift * x
         state = normals.stream(key, w)
         u = normals.uniform(state + normals.STEP)
-        if normals.uniform(state) * (lower + upper) < lower:
+        if normals.uniform(state) * (1.0 + math.exp(min(upper - lower, 700.0))) < 1.0:
             z = shift + normals.between(-np.inf, x - shift, u)
         else:
             z = -shift + normals.between(x + shift, np.inf, u)
@@ -148,19 +148,18 @@ def laplace_likelihood(values: Floats, scale: float, sigma: float, means: Floats
     total = 0.0
     for w in range(begin, end):
         x = (values[w] - means[w]) / sigma
-        mass = scaled_below(x - shift, -shift * x) + scaled_below(-x - shift, shift * x)
-        total += math.log(max(mass, normals.LEAST)) + 0.5 * shift * shift
+        lower = log_below(x - shift) - shift * x
+        upper = log_below(-x - shift) + shift * x
+        total += max(lower, upper) + math.log1p(math.exp(-abs(upper - lower))) + 0.5 * shift * shift
     return total
 
 
 @compiled
-def scaled_below(x: float, exponent: float) -> float:
-    """e^exponent Phi(x), finite and not 0 far out too, by the tail's leading term there."""
-    p = normals.below(x)
-    if x > -30.0 and exponent < 600.0:
-        return math.exp(exponent) * p
-    power = exponent - 0.5 * x * x - math.log(2.5066282746310002 * max(-x, 1.0))
-    return math.exp(min(max(power if x < -30.0 else exponent, -700.0), 700.0))
+def log_below(x: float) -> float:
+    """log Phi(x); far out by the leading term of the tail."""
+    if x > -30.0:
+        return math.log(normals.below(x))
+    return -0.5 * x * x - math.log(-2.5066282746310002 * x)
 
 
 @compiled

@@ -6,17 +6,24 @@ steps are written as instructions on vectors of 32 bytes (8 single or 4 double n
 fixed order, and nothing here lets the compiler change one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending
 from numba.core import cgutils, types
 from numba.core.datamodel import models
-from numba.extending import NativeValue, intrinsic, register_model, typeof_impl, unbox
 
+numba: Any = extending  # without types of its own
+declared: Any = cgutils.get_or_insert_function
 VECTOR_BYTES = 32
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """A function that puts down instructions; kernels call it without its first argument."""
+    return numba.intrinsic(function)
 
 
 class Constants:
@@ -34,23 +41,23 @@ class ConstantsType(types.Type):  # type: ignore[misc]
         super().__init__(name=f"Constants{numbers}")
 
 
-@typeof_impl.register(Constants)
+@numba.typeof_impl.register(Constants)  # type: ignore[untyped-decorator]
 def _type_of_constants(value: Constants, context: Any) -> ConstantsType:
     return ConstantsType(value.numbers)
 
 
-register_model(ConstantsType)(models.OpaqueModel)
+numba.register_model(ConstantsType)(models.OpaqueModel)
 
 
-@unbox(ConstantsType)
-def _unbox_constants(kind: Any, value: Any, c: Any) -> NativeValue:
-    return NativeValue(c.context.get_dummy_value())
+@numba.unbox(ConstantsType)  # type: ignore[untyped-decorator]
+def _unbox_constants(kind: Any, value: Any, c: Any) -> Any:
+    return numba.NativeValue(c.context.get_dummy_value())
 
 
 def padded(R: int, dtype: Any) -> int:
     """Length of a row of R numbers with the zeros that fill its last half vector."""
     half = VECTOR_BYTES // 2 // np.dtype(dtype).itemsize
-    return -(-R // half) * half
+    return int(-(-R // half) * half)
 
 
 class Code:
@@ -100,7 +107,7 @@ class Code:
         letter = "f64" if self.bytes == 8 else "f32"
         name = f"llvm.fma.v{a.type.count}{letter}" if isinstance(a.type, ir.VectorType) else f"llvm.fma.{letter}"
         kind = ir.FunctionType(a.type, [a.type] * 3)
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
+        return self.builder.call(declared(self.builder.module, kind, name), [a, b, c])
 
     def product(self, values: Sequence[Any]) -> Any:
         total = values[0]
@@ -144,7 +151,7 @@ class Code:
     def prefetch(self, row: Any, length: int) -> None:
         """Ask for the cache lines of a row, to be written."""
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        function = declared(self.builder.module, kind, "llvm.prefetch.p0")
         for begin in range(0, length, 64 // self.bytes):
             address = _as(self.builder, self.pointer(row, begin), ir.IntType(8))
             self.builder.call(function, [address, INT32(1), INT32(3), INT32(1)])
@@ -160,7 +167,7 @@ def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     return context.make_array(kind)(context, builder, array).data
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_acquire(typingctx: Any, array: Any, place: Any) -> Any:
     """array[place], int64, seen by all threads in one order."""
 
@@ -171,7 +178,7 @@ def load_acquire(typingctx: Any, array: Any, place: Any) -> Any:
     return types.int64(array, types.int64), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def add_release(typingctx: Any, array: Any, place: Any, amount: Any) -> Any:
     """array[place] += amount, whole even where threads do it at once; returns the old number."""
 

@@ -124,7 +124,7 @@ class Mechanism(ABC):
                 ),
                 *design.assumptions_trusted,
             ),
-        )
+        ).sealed()
 
     @abstractmethod
     def design(self, request: Request) -> Design:

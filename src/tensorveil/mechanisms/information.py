@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.plan import Request
 from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]
@@ -20,6 +21,11 @@ MEAN_VARIANCE = 1 / 4
 OFFSET_VARIANCE = 1 / 36
 RESIDUAL_VARIANCE = 2 / 9
 WEIGHT_STEPS = 100  # shares are whole multiples of one over this
+
+
+def declared_count(request: Request) -> float:
+    """The number of observations that the caller declared, or a guess from the shape."""
+    return float(request.expected_count or min(math.prod(request.shape) / 2, 100.0 * sum(request.shape)))
 
 
 def noise_variance(event: Event, sensitivity: float) -> float:

@@ -17,7 +17,7 @@ from tensorveil.solvers.ridge_rows import square_matrices
 Floats = NDArray[np.float64]
 
 OFFSET_RIDGE = 2.0  # residual variance over the variance of a personal offset; generic
-ROW_RIDGE = 2.0  # the same for a personal row, in units of the features' own size
+ROW_RIDGE = 8.0  # the same for a personal row, in units of the features' own size
 
 
 def personal_offsets(data: BoundedObservations, values: Floats, offsets: Offsets, mode: int) -> Floats:
@@ -25,7 +25,7 @@ def personal_offsets(data: BoundedObservations, values: Floats, offsets: Offsets
     residuals = values - offsets.at(data.coordinates)
     rows, size = data.index(mode), data.shape[mode]
     counts = np.bincount(rows, minlength=size)
-    return np.asarray(_ordered_sums(rows, residuals, size) / (counts + OFFSET_RIDGE))
+    return np.asarray(ordered_sums(rows, residuals, size) / (counts + OFFSET_RIDGE))
 
 
 def personal_rows(data: BoundedObservations, values: Floats, offsets: Offsets, model: FactorModel, mode: int) -> Floats:
@@ -88,7 +88,7 @@ def typical_feature(model: FactorModel, block: int) -> float:
     return max(math.sqrt(max(float((spread * model.core).sum()), 0.0)), 1e-12)
 
 
-def _ordered_sums(rows: NDArray[np.int64], values: Floats, size: int) -> Floats:
+def ordered_sums(rows: NDArray[np.int64], values: Floats, size: int) -> Floats:
     """Sums by row that do not depend on the order of the observations."""
     steps = np.zeros(size, dtype=np.int64)
     np.add.at(steps, rows, np.rint(values * 2.0**32).astype(np.int64))

@@ -17,10 +17,12 @@ from tensorveil.mechanisms.information import (
     OFFSET_VARIANCE,
     RESIDUAL_VARIANCE,
     best_weights,
+    declared_count,
+    noise_variance,
     pure_is_better,
 )
 from tensorveil.mechanisms.level import Level, default_level_share, level_coordinates, level_stage, release_level
-from tensorveil.mechanisms.personal import personal_offsets
+from tensorveil.mechanisms.personal import ordered_sums, personal_offsets
 from tensorveil.mechanisms.private_offsets import RowSums
 from tensorveil.mechanisms.sums import check_noise, describe, noisy_totals, slice_weights, whole_sums
 from tensorveil.models.completion import Completion
@@ -39,7 +41,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 FEATURE_VARIANCE = 1 / 36  # of what a group of features tells about offsets, all its columns together
-WEIGHT_MARGIN = 1 - 2.0**-40  # the last bits of normalised weights
+WEIGHT_MARGIN = 1 - 2.0**-20  # more than rounding adds to normalised weights
+COUNT_PART = 0.4  # what an observation of a slice adds to a count, against at most 1 to a sum
 
 
 @proves("sums-modes", "sums-pairs")
@@ -116,7 +119,8 @@ class SumPerturbation(Mechanism):
                 )
             )
         pure = all(isinstance(event, PureEvent) for event in events)
-        return Design(tuple(stages), {"modes": modes}, 0 if pure else numbers, trusted)
+        settings = {"modes": modes, "reach": clipping_reach(request, events[-1], modes)}
+        return Design(tuple(stages), settings, 0 if pure else numbers, trusted)
 
     def run(
         self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
@@ -154,8 +158,9 @@ class SumPerturbation(Mechanism):
     ) -> Completion:
         request = plan.request
         withheld = request.unit.mode_number if request.unit.kind == "slice" else None
-        level = release_level(data, plan.events[0], noise)
-        values = level.normalised(data)
+        found_level = release_level(data, plan.events[0], noise)
+        level = Level(found_level.mean, min(found_level.scale * plan.settings["reach"], 1.0))
+        values = (data.centred - level.mean) / level.scale  # clipped only as residuals
         offsets = Offsets.none(len(request.shape))
         modes: Sequence[int] = plan.settings["modes"]
         for place, (mode, event) in enumerate(zip(modes, plan.events[1:], strict=True)):
@@ -163,8 +168,9 @@ class SumPerturbation(Mechanism):
             if withheld is not None:  # [L6] the slice's own offset, from its own values and released offsets
                 own = offsets.with_mode(withheld, personal_offsets(data, values, offsets, withheld))
             residuals = np.clip(values - own.at(data.coordinates), -1.0, 1.0)  # [L7]
-            pairs = release_pairs(data, residuals, mode, event, noise)
-            mean, found = offsets_of_pairs(pairs, given.get(mode), level.scale)
+            release = release_lengths if withheld is not None and not isinstance(event, PureEvent) else release_pairs
+            pairs = release(data, residuals, mode, event, noise)
+            mean, found = offsets_of_pairs(pairs, given.get(mode), level.scale, typical_weight(request, event))
             kept = 0.0 if withheld is not None else mean  # there a mean is each slice's own
             offsets = Offsets(offsets.mean + kept, offsets.with_mode(mode, found).modes)
             progress("modes", place + 1, len(modes))
@@ -275,8 +281,44 @@ def release_pairs(
     return RowSums(released[:size] - released[size:], released[:size] + released[size:], 2 * variance, 2 * variance)
 
 
-def offsets_of_pairs(pairs: RowSums, features: Floats | None, scale: float) -> tuple[float, Floats]:
-    """Mean and offsets given the noisy sums and counts of one mode (post-processing)."""
+def release_lengths(
+    data: BoundedObservations, residuals: Floats, mode: int, event: Event, noise: NoiseSource
+) -> RowSums:
+    """Sums of a r and of a COUNT_PART for every index, with Gaussian noise; each slice's own vector has length one.
+
+    The weight a of a slice is one over the length of its own part in both, which reads its own observations alone: a
+    slice whose residuals are small is heard better than through pairs.
+    """
+    rows, size = data.index(mode), data.shape[mode]
+    slices, number = data.index(data.unit.mode_number), data.shape[data.unit.mode_number]
+    _, place, counts = np.unique(slices * size + rows, return_inverse=True, return_counts=True)
+    cells = ordered_sums(place, residuals, len(counts))[place]  # what the slice adds to this row, for a = 1
+    squares = cells**2 / counts[place] + COUNT_PART**2 * counts[place]  # a row's square, shared by its observations
+    lengths = np.sqrt(ordered_sums(slices, squares, number))
+    weights = WEIGHT_MARGIN / np.maximum(lengths, COUNT_PART)[slices]  # [L10]
+    parts = [weights * residuals, weights * COUNT_PART]
+    totals = np.concatenate([whole_sums(rows, part, size) for part in parts])
+    released, variance = noisy_totals(noise, event, totals, sums_sensitivity(data.unit))  # [L9]
+    return RowSums(released[:size], released[size:] / COUNT_PART, variance, variance / COUNT_PART**2)
+
+
+def typical_weight(request: Request, event: Event) -> float:
+    """A guess, from declared sizes, of the weight that `slice_weights` gives an observation."""
+    if not request.unit.whole_slices:
+        return 1.0
+    each = max(declared_count(request) / request.shape[request.unit.mode_number], 1.0)
+    if isinstance(event, PureEvent):
+        return 1 / each
+    return 1 / math.sqrt(each * (RESIDUAL_VARIANCE + COUNT_PART**2))
+
+
+def offsets_of_pairs(
+    pairs: RowSums, features: Floats | None, scale: float, weight: float = 1.0
+) -> tuple[float, Floats]:
+    """Mean and offsets given the noisy sums and counts of one mode (post-processing).
+
+    `weight` is what one observation typically adds to a count.
+    """
     from scipy import sparse
 
     counts = np.maximum(pairs.counts, 0.0)
@@ -295,13 +337,23 @@ def offsets_of_pairs(pairs: RowSums, features: Floats | None, scale: float) -> t
     for name, group in groups.items():
         effects[name] = Effect(counts[:, None] * group, FEATURE_VARIANCE * variance)
     found = SumsPosterior(
-        pairs.sums, noise, sparse.diags(counts).tocsr(), RESIDUAL_VARIANCE * variance, effects
+        pairs.sums, noise, sparse.diags(counts * weight).tocsr(), RESIDUAL_VARIANCE * variance, effects
     ).coefficients
     whole = found["offsets"]
     for name, group in groups.items():
         whole = whole + group @ found[name]
     mean = float(np.clip(found["mean"][0], -1.0, 1.0))
     return mean, np.clip(whole, -1.0 - mean, 1.0 - mean)
+
+
+def clipping_reach(request: Request, event: Event, modes: Sequence[int]) -> float:
+    """How much of the level's three standard deviations is kept: where noise is larger than the spread of a sum, two.
+
+    Clipping costs a bias and saves noise in proportion; it reads declared sizes only.
+    """
+    count = declared_count(request) / max(request.shape[mode] for mode in modes)
+    noise = 2 * noise_variance(event, sums_sensitivity(request.unit))
+    return 2 / 3 if not request.unit.whole_slices and noise > RESIDUAL_VARIANCE * count else 1.0
 
 
 def checked_features(features: Mapping[str, ArrayLike] | None, request: Request) -> dict[int, Floats]:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral
 from typing import Any, final
 
 from tensorveil import checks
@@ -54,7 +55,7 @@ class Charge:
     epsilon, delta : float
         The stated price of all events together.
     gaussian_coordinates : int
-        How many numbers get Gaussian noise.
+        How many numbers get Gaussian noise; in a one-shot release, how many of them one unit changes.
     mode_names : tuple of str
         What the numbers of modes are called, so that units can be compared.
     title : str
@@ -70,8 +71,10 @@ class Charge:
     title: str = ""
 
     def __post_init__(self) -> None:
-        checks.positive_number("epsilon", self.epsilon)
-        budget_delta(self.delta)
+        if not isinstance(self.unit, Unit):
+            raise InputError(f"unit must be a Unit, got {self.unit!r}; write Unit.of('value')")
+        object.__setattr__(self, "epsilon", checks.positive_number("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", budget_delta(self.delta))
         if not isinstance(self.events, tuple) or not self.events or not all(isinstance(e, Event) for e in self.events):
             raise InputError(f"events must be a tuple of what is drawn, got {self.events!r}; give at least one event")
         if any(isinstance(e, SampledGaussianEvent) and e.replace != self.unit.coordinates_public for e in self.events):
@@ -81,11 +84,13 @@ class Charge:
             )
         if self.delta == 0 and not self.pure:
             raise InputError("delta must be above 0 for Gaussian events, got 0; state the delta of the release")
-        if self.gaussian_coordinates < (0 if self.pure else 1):
+        number = self.gaussian_coordinates
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < (0 if self.pure else 1):
             raise InputError(
                 f"gaussian_coordinates must count the numbers that get Gaussian noise, "
                 f"got {self.gaussian_coordinates}; give at least 1"
             )
+        object.__setattr__(self, "gaussian_coordinates", int(number))
 
     @property
     def pure(self) -> bool:
@@ -198,7 +203,7 @@ def costs(charge: Charge, unit: Unit, orders: tuple[int, ...]) -> Costs:
         epsilon if charge.pure else None,
         _raised(squared),
         tuple(_raised(divergence) for divergence in divergences),
-        charge.gaussian_coordinates,
+        charge.gaussian_coordinates * steps,  # [L20]
         epsilon,
         delta,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, final
 
@@ -18,6 +20,7 @@ SCHEMA_VERSION = 1
 SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting")
 
 
+@lru_cache
 def software_versions() -> tuple[tuple[str, str], ...]:
     """Names and versions of what a run rests on."""
     return (("python", platform.python_version()), *((name, version(name)) for name in SOFTWARE))
@@ -146,7 +149,8 @@ class Guarantee:
 
     def to_json(self) -> str:
         """The guarantee as JSON, by the schema docs/guarantee.schema.json."""
-        return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self), "publishable": self.publishable}, indent=1)
+        facts = {"schema_version": SCHEMA_VERSION, **asdict(self), "publishable": self.publishable}
+        return json.dumps({**facts, "epsilon": None if math.isinf(self.epsilon) else self.epsilon}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Guarantee:
@@ -160,6 +164,7 @@ class Guarantee:
         if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION:
             raise InputError(f"a guarantee's JSON must have schema_version {SCHEMA_VERSION}, got another; update")
         known = {one.name: found[one.name] for one in fields(cls)}
+        known["epsilon"] = math.inf if known["epsilon"] is None else known["epsilon"]
         for name, value in known.items():
             if name == "stages":
                 known[name] = tuple(GuaranteeStage(**stage) for stage in value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any, final
 
@@ -161,6 +161,9 @@ class Plan:
         How many numbers get Gaussian noise in the whole run, at most.
     epsilon, delta : float
         The price: what `fit` will state, at most what was asked for.
+    unaltered : bool
+        Whether a mechanism's `plan` made it as it is. `dataclasses.replace` and the constructor leave it False: the
+        noise might then not be what the stages pay for, and `fit` refuses.
     """
 
     request: Request
@@ -172,6 +175,17 @@ class Plan:
     gaussian_coordinates: int = 0
     assumptions_checked: tuple[str, ...] = field(default=())
     assumptions_trusted: tuple[str, ...] = field(default=())
+    unaltered: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def sealed(self) -> Plan:
+        """This plan, marked as whole; for `Mechanism.plan`, which knows that noise and price belong together."""
+        object.__setattr__(self, "unaltered", True)
+        return self
+
+    def with_names(self, mode_names: tuple[str, ...]) -> Plan:
+        """The same plan, its modes called by other names; the unit stays at its number."""
+        named = replace(self, request=replace(self.request, mode_names=mode_names))
+        return named.sealed() if self.unaltered else named
 
     @property
     def events(self) -> tuple[Event, ...]:

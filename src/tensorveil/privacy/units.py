@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import final
 
 from tensorveil import checks
@@ -46,8 +47,13 @@ class Unit:
 
     def __post_init__(self) -> None:
         checks.choice("unit", self.kind, KINDS)
-        if self.whole_slices and (self.mode is None or isinstance(self.mode, bool) or self.mode == ""):
-            raise InputError(f"unit {self.kind!r} must name a mode, got none; write e.g. {self.kind}:user")
+        if isinstance(self.mode, Integral) and not isinstance(self.mode, bool):
+            object.__setattr__(self, "mode", int(self.mode))
+        if self.whole_slices and (
+            not isinstance(self.mode, int | str) or isinstance(self.mode, bool) or self.mode == ""
+        ):
+            told = "none" if self.mode in (None, "") else repr(self.mode)
+            raise InputError(f"unit {self.kind!r} must name a mode, got {told}; write e.g. {self.kind}:user")
         if not self.whole_slices and self.mode is not None:
             raise InputError(f"unit {self.kind!r} must not name a mode, got {self.mode!r}; leave it out")
         if self.at_most is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from typing import Any
 
 from tensorveil import checks
@@ -11,6 +11,7 @@ from tensorveil.errors import InputError
 from tensorveil.mechanisms.automatic import choose
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.mechanisms.published import PublishedPlan
+from tensorveil.mechanisms.without_privacy import NO_PRIVACY, completed_without_privacy
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.exact_noise import ExactNoise
@@ -58,6 +59,8 @@ def fit(
         return Release(run.model, run.guarantee, **_names(observations))
     if not isinstance(plan, Plan):
         raise InputError(f"plan must be made by a mechanism's plan(), got {type(plan).__name__}; make one first")
+    if not plan.unaltered:
+        raise InputError("a plan must be as a mechanism's plan() made it, got one that was changed; plan anew")
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
     if observations.shape != plan.request.shape:
@@ -78,7 +81,7 @@ def fit(
     if plan.epsilon < price(plan.events, plan.request, plan.gaussian_coordinates):
         raise InputError("a plan must state what its stages cost, got less; make it by a mechanism's plan()")
     if observations.mode_names != names:  # a plan without names takes those of the observations
-        plan = replace(plan, request=replace(plan.request, mode_names=observations.mode_names))
+        plan = plan.with_names(observations.mode_names)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
     if isinstance(source, ExactNoise) and any("norm-exponential" in stage.noise for stage in plan.stages):
         raise InputError(
@@ -134,10 +137,14 @@ def complete(
     """Plan and fit in one call; the shape and the names of the modes are those that the observations declare.
 
     `mechanism` is one, or a name: "auto" takes what was measured to be best for the unit. Under `entry` and `slice` the
-    declared shape must be public: give it, do not read it off the data.
+    declared shape must be public: give it, do not read it off the data. With an infinite epsilon nothing is private
+    (status "none"): the same models on the values as they are, to see what privacy costs.
     """
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    if epsilon == math.inf:
+        completion = completed_without_privacy(observations, model, bounds, progress)
+        return Release(completion, NO_PRIVACY, **_names(observations))
     if isinstance(mechanism, str):
         mechanism = choose(mechanism, Unit.of(unit, at_most), delta).mechanism
     if not isinstance(mechanism, Mechanism):

@@ -303,8 +303,8 @@ def paying(
         )
     _check_slices(ledger.budget(dataset)[0], plan, observations)
     reservation = ledger.reserve(dataset, plan)
-    reservation.draw()
     try:
+        reservation.draw()  # where this fails nothing is drawn, yet the reservation stands
         yield reservation
         reservation.commit()
     except BaseException as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,17 @@ Labels = NDArray[Any]
 
 CHACHA = "ChaCha20 (20 rounds)"
 EXACT = "OpenDP's exact samplers on OpenSSL's generator, and ChaCha20 (20 rounds)"
+
+
+Floats = NDArray[np.float64]
+
+
+class Interval(NamedTuple):
+    """Predictions with the ends of their intervals."""
+
+    prediction: Floats
+    low: Floats
+    high: Floats
 
 
 @final
@@ -109,9 +120,24 @@ class Release:
             return self.mode_names.index(mode)
         return checks.mode(mode, len(self.shape))
 
-    def predict(self, coordinates: ArrayLike) -> NDArray[np.float64]:
-        """Predicted values at integer coordinates, one row an entry."""
-        return self.model.predict(coordinates)
+    @overload
+    def predict(self, coordinates: ArrayLike) -> Floats: ...
+
+    @overload
+    def predict(self, coordinates: ArrayLike, interval: float) -> Interval: ...
+
+    def predict(self, coordinates: ArrayLike, interval: float | None = None) -> Floats | Interval:
+        """Predicted values at integer coordinates, one row an entry.
+
+        With `interval`, e.g. 0.9, also the ends between which an observed value would lie with that chance, by the
+        posterior: an `Interval(prediction, low, high)`. Only mechanisms that infer by posterior draws have one.
+        """
+        predicted = self.model.predict(coordinates)
+        if interval is None:
+            return predicted
+        if not isinstance(self.model, Completion):
+            raise InputError("interval must be left out for a published algorithm, got one; it has no posterior")
+        return Interval(predicted, *self.model.interval(coordinates, interval))
 
     def predict_table(self, table: Any, *, unknown: str = "error") -> Any:
         """The table with a column `prediction`, by one column of labels a mode; the same kind of frame comes back.

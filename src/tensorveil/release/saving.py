@@ -61,6 +61,11 @@ def save_release(release: Release, directory: str | Path) -> Path:
     from tensorveil.release.report import report_html
 
     target = check_target(directory)
+    if release.guarantee.status == "none":
+        raise InputError(
+            "a release to save must have a guarantee, got a model without privacy, which stays where the data are; "
+            "complete with a finite epsilon"
+        )
     _check_whole(release)
     contents = {MODEL: _model_bytes(release.model), LABELS: _labels_bytes(release)}
     certificate = Certificate.of(release).with_files({name: sha256(part) for name, part in contents.items()})

@@ -185,7 +185,8 @@ def _unit(certificate: Certificate) -> str:
 
 
 def _theorems(certificate: Certificate) -> str:
-    kind = _request(certificate).unit.kind
+    request = _request(certificate)
+    kind = request.unit.kind
     used = dict.fromkeys(stage.theorem for stage in certificate.stages)
     for name in used:
         _need(name in THEOREMS, f"there is no theorem {name!r}")
@@ -195,8 +196,13 @@ def _theorems(certificate: Certificate) -> str:
         (name, THEOREMS[name].statement, f"docs/proofs/{THEOREMS[name].page}", THEOREMS[name].source) for name in used
     ]
     _need(told == ours, "the theorems are not those of the stages, or not in the words of this software")
-    joint = "statistic-slices" in used
-    _need(joint == (certificate.personalize is not None), "the stages and the rows that are withheld do not agree")
+    kept = certificate.personalize
+    _need(kept is not None or "statistic-slices" not in used, "a theorem of joint privacy, but no rows are withheld")
+    _need(
+        kept is None or (kind == "slice" and kept.mode == request.unit.mode_number),
+        "rows are withheld of another mode than the unit's",
+    )
+    _need(kept is None or kept.mode_name == certificate.mode_names[kept.mode], "the withheld mode has another name")
     return f"{', '.join(used)}; all cover {kind}"
 
 

@@ -34,7 +34,7 @@ class Links:
     def __init__(self, features: Floats, size: int) -> None:
         centred = features - features.mean(axis=0) if features.size else np.empty((size, 0))
         left, singular, _ = np.linalg.svd(centred, full_matrices=False)
-        used = singular > 1e-6 * max(float(singular.max(initial=0.0)), math.sqrt(size) * 1e-3)
+        used = singular > 1e-4 * math.sqrt(size)  # of features of mean square one; less is rounding, or tells nothing
         self.features: Floats = np.column_stack([np.ones(size), math.sqrt(size) * left[:, used]])
         self.weights: Floats = np.concatenate([[1.0], singular[used] ** 2 / size])
 
@@ -79,7 +79,7 @@ def given_features(features: Sequence[ArrayLike | None], shape: tuple[int, ...])
 def _log_counts(coordinates: Coordinates, mode: int, shape: tuple[int, ...]) -> Floats:
     logs = np.log1p(np.bincount(coordinates[:, mode], minlength=shape[mode]))
     spread = float(logs.std())
-    return np.asarray((logs - logs.mean()) / spread if spread > 0 else 0 * logs)[:, None]
+    return np.asarray((logs - logs.mean()) / spread if spread > 1e-9 else 0 * logs)[:, None]
 
 
 def _directions(coordinates: Coordinates, mode: int, shape: tuple[int, ...]) -> list[Floats]:

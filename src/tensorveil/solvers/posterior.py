@@ -256,7 +256,7 @@ class _Chain:
         weight = float(self.precisions.sum()) + MEAN_PRECISION
         move = float(self.precisions @ (self.latent - self.means)) - MEAN_PRECISION * self.mean
         self.mean += move / weight + self.generator.standard_normal() / math.sqrt(weight)
-        reflection = REFLECTION if sweep >= BURN_IN / 2 * planned else 0.0
+        reflection = REFLECTION if sweep >= BURN_IN * planned else 0.0  # far from the target it would delay
         order = len(self.shape)
         for step in range(order):
             mode = (sweep + step) % order  # the last one drawn is each in turn

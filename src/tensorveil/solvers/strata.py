@@ -74,7 +74,10 @@ class Strata:
         threads: int,
         dtype: Any,
         generator: np.random.Generator,
+        scale: float = 1.0,
+        shift: float = 0.0,
     ) -> Strata:
+        """Lay out the entries, with scale * value + shift as values."""
         shape, N = model.shape, model.order
         bytes_a_row = padded(model.ranks[0], dtype) * np.dtype(dtype).itemsize
         cuts = _tiles(shape, bytes_a_row, len(values), threads)
@@ -92,7 +95,7 @@ class Strata:
         descent.count_tiles(coordinates, places, firsts, begins)
         words = np.empty((len(values) + descent.AHEAD, N + np.dtype(dtype).itemsize // 4), dtype=np.uint32)
         key = generator.integers(2**64, dtype=np.uint64)
-        descent.arrange(coordinates, values, places, firsts, begins, key, words)
+        descent.arrange(coordinates, values, places, firsts, begins, key, scale, shift, words)
         shifts = np.array([*product(range(threads), repeat=N - 1)], dtype=np.int64).reshape(-1, N - 1)
         blocks = np.empty((len(shifts), threads), dtype=np.int64)
         for thread in range(threads):
@@ -100,12 +103,22 @@ class Strata:
             blocks[:, thread] = digits @ threads ** np.arange(N - 1, -1, -1)
         return cls(words, begins, blocks, tiles, threads, dtype)
 
+    @property
+    def entries(self) -> int:
+        """How many there are."""
+        return int(self.begins[-1])
+
     def passes_at_once(self) -> int:
         """How many passes are made between two looks at the loss."""
-        return max(1, AT_ONCE // len(self.words))
+        return max(1, AT_ONCE // self.entries)
 
     def visit(
-        self, parameters: NDArray[Any], model: FactorModel, rates: Floats, penalty: float, generator: np.random.Generator
+        self,
+        parameters: NDArray[Any],
+        model: FactorModel,
+        rates: Floats,
+        penalty: float,
+        generator: np.random.Generator,
     ) -> Floats:
         """One pass for each of the learning rates; returns the sums of squared residuals.
 

@@ -1,0 +1,45 @@
+"""No privacy: the models and the inference of input perturbation on the values as they are, to see what privacy costs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorveil.data.observations import Observations
+from tensorveil.errors import InputError
+from tensorveil.mechanisms.base import Progress, no_progress
+from tensorveil.models.completion import Completion
+from tensorveil.models.factor_model import ModelFamily
+from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.guarantee import Guarantee
+from tensorveil.solvers.noise_laws import NoiseLaw, NoisyNumbers, Symbols
+from tensorveil.solvers.posterior import Posterior
+
+MOST_LEVELS = 14  # distinct values up to here are taken for ordered levels, as ratings are
+
+NO_PRIVACY = Guarantee(float("inf"), 0.0, "none", "none", "no noise was added: epsilon is infinite")
+
+
+def completed_without_privacy(
+    observations: Observations, family: ModelFamily, bounds: Bounds, progress: Progress = no_progress
+) -> Completion:
+    """The posterior of a model of the family given the values themselves, clipped to the bounds."""
+    if not isinstance(bounds, Bounds):
+        raise InputError(f"bounds must be Bounds(low, high), got {bounds!r}; state the range of values")
+    if not isinstance(family, ModelFamily):
+        raise InputError(f"model must be CP(rank) or Tucker(ranks), got {family!r}; give one")
+    centred = bounds.centred(np.clip(observations.values, bounds.low, bounds.high))
+    run = Posterior().solve(
+        observations.coordinates,
+        _law(centred),
+        family,
+        observations.shape,
+        progress=lambda sweep, planned: progress("sweeps", sweep, planned),
+    )
+    return Completion(run.offsets, run.model, bounds.low, bounds.high, draws=run.draws)
+
+
+def _law(centred: np.ndarray) -> NoiseLaw:
+    levels, symbols = np.unique(centred, return_inverse=True)
+    if 3 <= len(levels) <= MOST_LEVELS:
+        return Symbols(symbols, np.eye(len(levels)), levels, ordered=True)
+    return NoisyNumbers(centred)

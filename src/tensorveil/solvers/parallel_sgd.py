@@ -1,0 +1,189 @@
+"""Stochastic gradient descent on CP models for large data: compact entries, several threads, rows as vectors.
+
+Not the paper's solver (that is sgd.py): the order of steps is another one, numbers are single precision by default, and
+start values and step sizes suit themselves to the data, so that large sparse tensors fit from the first pass on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensorveil import checks
+from tensorveil.data.observations import Observations
+from tensorveil.errors import DivergenceError, InputError
+from tensorveil.models.factor_model import FactorModel, ModelFamily
+from tensorveil.models.offsets import Offsets
+from tensorveil.solvers.strata import Strata, padded_parameters, sensible_threads, unpadded
+
+Floats = NDArray[np.float64]
+
+PRECISIONS = {"single": np.float32, "double": np.float64}
+LEVEL = 1.0  # mean of the values that the factors are fitted to, in their standard deviations: products start positive
+SPREAD = 0.3  # standard deviation of start values, in their mean
+CHUNK = 2**20
+MOST_RESTARTS = 8  # each with half the learning rate
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ParallelSGDRun:
+    """What a run gives: prediction = offsets (a single constant) + model.
+
+    Attributes
+    ----------
+    model : FactorModel
+    offsets : Offsets
+    loss : array
+        Mean squared residual of each iteration, every entry's taken when it was visited, before its step.
+    threads : int
+        How many were at work; with the seed they decide the result.
+    learning_rate : float
+        That of the first iteration: the one asked for, halved as often as descent diverged.
+    """
+
+    model: FactorModel
+    offsets: Offsets
+    loss: Floats
+    threads: int
+    learning_rate: float
+
+    def predict(self, coordinates: ArrayLike) -> Floats:
+        """Predicted values at integer coordinates, one row an entry."""
+        where = checks.coordinates(coordinates, self.model.shape)
+        return self.offsets.at(where) + self.model.predict(where)
+
+
+@final
+@dataclass(frozen=True)
+class ParallelSGD:
+    """Stochastic gradient descent with threads that never touch the same row: same seed and threads, same result.
+
+    Values are brought to mean 1 and standard deviation 1, turned upside down if their longer tail is the lower one. Start values are all near the level at which the model
+    predicts that mean: around zero, products of three and more numbers have no slope to follow. Step sizes fall
+    from `learning_rate` to nothing along half a cosine.
+
+    Parameters
+    ----------
+    learning_rate : of the first iteration, on the scale of values of standard deviation 1; halved, and all begun
+        again, where descent diverges
+    iterations : passes over the observations
+    regularization : lambda, on the same scale
+    threads : None: one a core, and one alone on small data
+    precision : "single" or "double", of parameters and values on the way; results are double either way
+
+    Examples
+    --------
+    >>> from tensorveil.data.synthetic import cp_tensor, observe
+    >>> from tensorveil.models.cp import CP
+    >>> data = observe(cp_tensor((60, 50, 40), seed=0), snr=10, seed=1)
+    >>> run = ParallelSGD().solve(data.train, CP(rank=3), seed=0)
+    >>> bool((run.predict(data.test.coordinates) - data.truth_at(data.test.coordinates)).std() < data.noise_std)
+    True
+    """
+
+    learning_rate: float = 0.05
+    iterations: int = 30
+    regularization: float = 0.03
+    threads: int | None = None
+    precision: str = "single"
+
+    def __post_init__(self) -> None:
+        checks.positive_number("learning_rate", self.learning_rate)
+        checks.positive_integer("iterations", self.iterations)
+        checks.nonnegative_number("regularization", self.regularization)
+        if self.threads is not None:
+            checks.positive_integer("threads", self.threads)
+        checks.choice("precision", self.precision, tuple(PRECISIONS))
+
+    def solve(
+        self,
+        observations: Observations,
+        family: ModelFamily,
+        *,
+        seed: int | None = None,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> ParallelSGDRun:
+        """Fit a CP model and a constant to the observations.
+
+        Parameters
+        ----------
+        seed : decides start values and orders; None draws fresh ones
+        progress : called for each iteration with its number and its loss, perhaps for several at a time
+
+        Raises
+        ------
+        DivergenceError : where descent diverges however small its steps
+        """
+        if family.name != "cp":
+            raise InputError(f"family must be CP here, got {family}; fit Tucker models with SGD or ALS")
+        generator = np.random.default_rng(checks.seed(seed))
+        dtype = PRECISIONS[self.precision]
+        mean, std = _moments(observations.values)
+        shape = observations.shape
+        threads = sensible_threads(self.threads, len(observations), len(shape))
+        zero = family.model([np.zeros(block) for block in family.block_shapes(shape)])
+        level = (LEVEL / zero.ranks[0]) ** (1 / zero.order)
+        first = level * (1 + SPREAD * generator.standard_normal(zero.parameters.size))
+        shift = LEVEL - mean / std
+        strata = Strata.of(
+            observations.coordinates, observations.values, zero, threads, dtype, generator, 1 / std, shift
+        )
+        rate = self.learning_rate
+        for _ in range(MOST_RESTARTS + 1):
+            parameters = padded_parameters(zero.replace_parameters(first), dtype)
+            losses = self._descend(strata, parameters, zero, rate, std, generator, progress)
+            if losses is not None:
+                found = unpadded(parameters, zero, dtype) * abs(std) ** (1 / zero.order)
+                if std < 0:
+                    found[: zero.factors[0].size] *= -1
+                offsets = Offsets(mean - LEVEL * std, [None] * zero.order)
+                return ParallelSGDRun(zero.replace_parameters(found), offsets, losses, threads, rate)
+            rate /= 2
+        raise DivergenceError(
+            f"SGD must stay finite, but diverged with learning_rate {self.learning_rate:g} and "
+            f"{MOST_RESTARTS} halvings of it; look for extreme values, or use ALS",
+            1,
+        )
+
+    def _descend(
+        self,
+        strata: Strata,
+        parameters: NDArray[Any],
+        model: FactorModel,
+        rate: float,
+        std: float,
+        generator: np.random.Generator,
+        progress: Callable[[int, float], None] | None,
+    ) -> Floats | None:
+        """Losses of all iterations, or None where one is not finite."""
+        rates = rate * 0.5 * (1 + np.cos(math.pi * np.arange(self.iterations) / self.iterations))
+        losses = np.empty(self.iterations)
+        for begin in range(0, self.iterations, strata.passes_at_once()):
+            part = slice(begin, min(begin + strata.passes_at_once(), self.iterations))
+            sums = strata.visit(parameters, model, rates[part], self.regularization, generator)
+            if not (np.isfinite(sums).all() and np.isfinite(parameters).all()):
+                return None
+            losses[part] = sums * (std * std / strata.entries)
+            if progress is not None:
+                for iteration in range(part.start, part.stop):
+                    progress(iteration + 1, float(losses[iteration]))
+        return losses
+
+
+def _moments(values: Floats) -> tuple[float, float]:
+    """Mean, and standard deviation with the sign of the third moment: the long tail is where products grow."""
+    count = len(values)
+    mean = float(values.mean())
+    second = third = 0.0
+    for begin in range(0, count, CHUNK):
+        centred = values[begin : begin + CHUNK] - mean
+        squares = centred * centred
+        second += float(squares.sum())
+        third += float(squares @ centred)
+    return mean, math.copysign(math.sqrt(second / count), third) if second > 0 else 1.0
