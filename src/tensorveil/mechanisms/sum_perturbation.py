@@ -172,7 +172,9 @@ class SumPerturbation(Mechanism):
             pairs = release(data, residuals, mode, event, noise)
             mean, found = offsets_of_pairs(pairs, given.get(mode), level.scale, typical_weight(request, event))
             kept = 0.0 if withheld is not None else mean  # there a mean is each slice's own
-            offsets = Offsets(offsets.mean + kept, offsets.with_mode(mode, found).modes)
+            before = offsets.modes[mode]
+            whole = found if before is None else before + found  # a second pass sees what the first left
+            offsets = Offsets(offsets.mean + kept, offsets.with_mode(mode, whole).modes)
             progress("modes", place + 1, len(modes))
         parts = [None if part is None else part * level.scale for part in offsets.modes]
         factors = zero_factors(request.family, request.shape)

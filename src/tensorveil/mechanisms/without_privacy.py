@@ -1,4 +1,4 @@
-"""No privacy: the models and the inference of input perturbation on the values as they are, to see what privacy costs."""
+"""No privacy: the models and inference of input perturbation on the values as they are, to see what privacy costs."""
 
 from __future__ import annotations
 

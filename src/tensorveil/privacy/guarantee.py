@@ -89,7 +89,7 @@ class Guarantee:
 
     @classmethod
     def of_plan(cls, plan: Plan, *, seeded: bool, joint: bool, stated_modes: tuple[str, ...] = ()) -> Guarantee:
-        """The guarantee of a run of this plan; `stated_modes` have labels that are public by the caller's word alone."""
+        """The guarantee of a run of this plan; labels of `stated_modes` are public by the caller's word alone."""
         request = plan.request
         name = request.unit_name
         released = "the whole model: offsets, factors, core, and everything computed from them"

@@ -25,6 +25,7 @@ Share = Callable[..., list[Any]]  # runs a kernel over all entries, in parts: sh
 
 USUAL_SIGMA = 0.45  # of ratings from 1 to 5: 0.9 stars
 LEAST_SIGMA = 1e-4
+SEARCH = (0.9, 0.97, 1.03)  # factors of sigma that are tried before its draws count
 LEVELS_EM = 200
 MOST_FOR_INFORMATION = 20_000
 
@@ -67,7 +68,10 @@ class NoiseLaw(ABC):
         values: Floats,
         precisions: Floats,
     ) -> None:
-        """Draw sigma and cuts given the means, then fill values y and precisions o; tune: measure steps anew."""
+        """Draw sigma and cuts given the means, then fill values y and precisions o.
+
+        tune : these draws are not used: look for likely sigmas in larger steps, and measure how long steps should be
+        """
 
 
 @final
@@ -102,6 +106,7 @@ class Symbols(NoiseLaw):
         self._free = np.arange(2, len(grid) - 1) if ordered else np.empty(0, dtype=np.int64)
         self._gap = (grid[-1] - grid[0]) / (len(grid) - 1)
         self._steps: Floats = np.eye(1 + len(self._free))
+        self._tuned = 0
 
     def __len__(self) -> int:
         return len(self.symbols)
@@ -142,14 +147,20 @@ class Symbols(NoiseLaw):
         values: Floats,
         precisions: Floats,
     ) -> None:
-        if tune:
-            self._measure_steps(means)
-
         def likelihood(cuts: Floats, sigma: float) -> float:
             parts = share(latent.symbols_likelihood, self.symbols, self.chances, cuts, sigma, means)
             shift = cuts[self._free] - self._middles[self._free - 1]
             return math.fsum(parts) - 2 * math.log(sigma / USUAL_SIGMA) ** 2 - float((shift / self._gap) @ shift) / 2
 
+        if tune:
+            present = likelihood(self.cuts, self.sigma)
+            for factor in SEARCH:
+                other = likelihood(self.cuts, factor * self.sigma)
+                if other > present and factor * self.sigma > LEAST_SIGMA:
+                    self.sigma, present = factor * self.sigma, other
+            if self._tuned % 10 == 0:
+                self._measure_steps(means)
+            self._tuned += 1
         step = self._steps @ generator.standard_normal(len(self._steps))
         chance = math.log(generator.random())
         cuts = self.cuts.copy()

@@ -64,9 +64,9 @@ class ParallelSGDRun:
 class ParallelSGD:
     """Stochastic gradient descent with threads that never touch the same row: same seed and threads, same result.
 
-    Values are brought to mean 1 and standard deviation 1, turned upside down if their longer tail is the lower one. Start values are all near the level at which the model
-    predicts that mean: around zero, products of three and more numbers have no slope to follow. Step sizes fall
-    from `learning_rate` to nothing along half a cosine.
+    Values are brought to mean 1 and standard deviation 1, turned upside down if their longer tail is the lower one.
+    Start values are all near the level at which the model predicts that mean: around zero, products of three and more
+    numbers have no slope to follow. Step sizes fall from `learning_rate` to nothing along half a cosine.
 
     Parameters
     ----------

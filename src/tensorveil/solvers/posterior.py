@@ -48,10 +48,13 @@ MOST_RHAT = 1.05
 MOST_NUMBERS = 5 * 10**7  # of all draws kept
 FEWEST_KEPT = 8
 PART = 2**14  # entries that a thread takes at a time; sums over parts do not depend on the number of threads
-FREEDOM = 5.0  # of the priors of variances
+FREEDOM = 1.0  # of the priors of variances: worth one row
+LARGEST = 10.0  # variances over their usual ones
 MEAN_PRECISION = 16.0  # the mean of all values has the prior N(0, 1/16): in the middle half of the bounds
 USUAL_VARIANCE = 0.2  # of latent values, where the data cannot tell
-SIGNAL_SHARE = 0.1  # of the variance of latent values, expected of factors, and of each mode's offsets
+SIGNAL_SHARE = 0.1  # of the variance of latent values, expected of factors
+OFFSET_SHARE = 0.02  # and of each mode's offsets: little, for where there are none they only add noise
+LINK_SHARE = 0.1  # of the variance of rows, expected of what features explain
 SMALL_CORE = 64  # cells: up to here its matrix is formed
 CORE_STEPS, CORE_PRECISION = 100, 1e-6
 
@@ -218,9 +221,10 @@ class _Chain:
         self.parameters = spectral_start(self.data, targets, self.model, own, residual, self.generator)
         largest = 3 * math.sqrt(self.entry_variance)
         np.clip(self.parameters, -largest, largest, out=self.parameters)
-        self.usual = [np.append(np.full(rank, self.entry_variance), own) for rank in self.model.ranks]
-        self.row_precisions = [1 / usual for usual in self.usual]
-        self.link_precisions = [1 / usual for usual in self.usual]
+        offsets = OFFSET_SHARE * variance
+        self.usual = [np.append(np.full(rank, self.entry_variance), offsets) for rank in self.model.ranks]
+        self.row_precisions = [1 / np.append(usual[:-1], own) for usual in self.usual]
+        self.link_precisions = [1 / (LINK_SHARE * usual) for usual in self.usual]
         self.core_precision = 1 / self.entry_variance
 
     def _row_parts(self, mode: int) -> list[tuple[int, int]]:
@@ -251,7 +255,7 @@ class _Chain:
     def sweep(self, sweep: int, planned: int) -> None:
         """Draw everything once."""
         self.share(posterior.predict_means, *self.numbers, self.mean, self.means)
-        tune = sweep < BURN_IN * planned and (sweep in (0, 3, 10) or sweep % 20 == 0)
+        tune = sweep < BURN_IN * planned
         self.law.draw(self.means, self.key(), self.generator, self.share, tune, self.latent, self.precisions)
         weight = float(self.precisions.sum()) + MEAN_PRECISION
         move = float(self.precisions @ (self.latent - self.means)) - MEAN_PRECISION * self.mean
@@ -291,8 +295,8 @@ class _Chain:
     def _draw_prior(self, mode: int) -> None:
         """Links, their precisions and those of the rows, given the rows: F is orthogonal, so each is on its own."""
         rows, links, usual = self.rows(mode), self.links[mode], self.usual[mode]
-        size, columns = rows.shape
-        normal, gamma = self.generator.standard_normal, self.generator.standard_gamma
+        size = len(rows)
+        normal = self.generator.standard_normal
         own = self.row_precisions[mode]
         prior = self.link_precisions[mode] / links.weights[:, None]
         prior[0] = 0.1 / usual  # means of the rows' columns; that of offsets is the model's mean
@@ -302,9 +306,14 @@ class _Chain:
         self.prior_means[mode] = links.features @ beta
         if links.size:
             squares = (beta[1:] ** 2 / links.weights[1:, None]).sum(axis=0)
-            self.link_precisions[mode] = 2 * gamma((FREEDOM + links.size) / 2, columns) / (FREEDOM * usual + squares)
+            self.link_precisions[mode] = self._precisions(squares, links.size, LINK_SHARE * usual)
         squares = ((rows - self.prior_means[mode]) ** 2).sum(axis=0)
-        self.row_precisions[mode] = 2 * gamma((FREEDOM + size) / 2, columns) / (FREEDOM * usual + squares)
+        self.row_precisions[mode] = self._precisions(squares, size, usual)
+
+    def _precisions(self, squares: Floats, count: int, usual: Floats) -> Floats:
+        """Precisions of normal numbers, given their sums of squares: gamma, but for a limit on the variance."""
+        drawn = 2 * self.generator.standard_gamma((FREEDOM + count) / 2, len(squares)) / (FREEDOM * usual + squares)
+        return np.maximum(drawn, 1 / (LARGEST * usual.max()))
 
     def _draw_core(self) -> None:
         """The core ~ N(H^-1 g, H^-1), H = sum_w o_w phi_w phi_w^T + lambda, g = sum_w o_w phi_w t_w; then lambda."""
