@@ -28,12 +28,12 @@ empty cell has no theorem and raises `UnprovenError`, whatever the options.
 RULES = """
 - Nobody but the holder of a value may see it, not even you: `InputPerturbation().randomize(...)` at the source.
 - Unit `value`, ratings or other values on a small grid: `InputPerturbation` (the optimal channel) from epsilon 2 or so.
-- Unit `value`, small epsilon: `StatisticPerturbation` or `OutputPerturbation`; many observations a row help both.
+- Small epsilon (`value` below 2 or so, `entry` below 10): `SumPerturbation`; never worse than the private mean.
 - Many observations (some 10^5 or more) and delta above 0: `GradientPerturbation`, for `value` and `entry` alike.
 - Indices with levels of their own (strict and lenient users): `WithOffsets(mechanism)` buys a mean and offsets first,
   then runs any of the four on what they leave, for the same units.
 - `InputPerturbation` under `slice` needs `at_most`, and noises every cell of the box: for small boxes only.
-- Unit `slice` (a whole user): `StatisticPerturbation`; users keep their own rows (joint privacy) and call
+- Unit `slice` (a whole user): `SumPerturbation`; users keep their own rows (joint privacy) and call
   `release.personalize(own_observations)`.
 - The algorithms of `tensorveil.published` are *claimed*, not proven: for comparison only.
 
@@ -48,6 +48,7 @@ def mechanisms() -> dict[str, tv.StatisticPerturbation]:
         "GradientPerturbation": tv.GradientPerturbation(),
         "OutputPerturbation": tv.OutputPerturbation(),
         "StatisticPerturbation": tv.StatisticPerturbation(),
+        "SumPerturbation": tv.SumPerturbation(),
     }
 
 

@@ -178,6 +178,8 @@ def test_labels_read_off_the_data_need_a_word_of_the_caller_where_existence_is_p
     private = ["--unit", "entry", "--delta", "1e-6", "--expected-count", "170"]
     status, _, error = run(*options(ratings, tmp_path / "out", *private))
     assert (status, "label" in error) == (2, True)
+    status, told, error = run(*options(ratings, tmp_path / "out", *private, "--plan-only"))
+    assert (status, told, "label" in error) == (2, "", True)  # a plan would show a shape that is not public
     stated = [part for mode in ("user", "film", "day") for part in ("--public-labels", mode)]
     assert run(*options(ratings, tmp_path / "out", *private, *stated))[0] == 0
     trusted = json.loads((tmp_path / "out" / "certificate.json").read_text())["assumptions_trusted"]
@@ -191,7 +193,7 @@ def test_a_seeded_release_says_that_it_is_not_for_publication(ratings, tmp_path)
 
 
 OPTIONS = (
-    "--modes --value --bounds --unit --epsilon --delta --at-most --model --rank --mechanism --out --format --columns "
+    "--modes --value --bounds --unit --epsilon --delta --at-most --model --rank --mechanism --format --columns "
     "--bin --labels --public-labels --shape --first-index --duplicates --config --plan-only --json"
 )
 WORTH = (

@@ -26,6 +26,7 @@ MODULES = (
     "tensorveil.mechanisms.gradient_perturbation",
     "tensorveil.mechanisms.output_perturbation",
     "tensorveil.mechanisms.statistic_perturbation",
+    "tensorveil.mechanisms.sum_perturbation",
 )
 
 

@@ -29,6 +29,7 @@ from tensorveil.privacy.channels import design_channel, dithered_channel, quanti
 from tensorveil.privacy.noise import NoiseSource
 from tensorveil.release.fitting import fit
 from tensorveil.solvers.als import ALS
+from tensorveil.solvers.posterior import Posterior
 
 SHAPE = (6, 5, 4)
 BOUNDS = Bounds(1, 5)
@@ -279,6 +280,8 @@ def test_levels_by_the_rule():
         (InputError, "levels must be 2 to 14", {"levels": [1.0]}, {}),
         (InputError, "epsilon", {}, {"epsilon": 0.0}),
         (InputError, "bounds", {}, {"bounds": None}),
+        (InputError, "solver must be one of", {"solver": "newton"}, {}),
+        (InputError, "solver must be 'als' under 'entry'", {"solver": "posterior"}, {"unit": "entry"}),
     ],
 )
 def test_wrong_use_is_an_error_of_the_plan(error, match, options, arguments):
@@ -399,6 +402,40 @@ def test_randomize_is_secure_by_default_and_refuses_what_it_cannot_promise(monke
         InputPerturbation().randomize([math.nan], BOUNDS, 1.0)
     with pytest.raises(InputError, match="epsilon"):
         InputPerturbation().randomize([3.0], BOUNDS, -1.0)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian", "channel"])
+@pytest.mark.parametrize("unit", ["value", "slice_values:0"])
+def test_the_posterior_is_sampled_where_coordinates_are_public_and_a_replay_gives_the_same_bits(unit, noise):
+    delta = 1e-4 if noise == "gaussian" else 0.0
+    plan = InputPerturbation(noise, solver=Posterior(sweeps=8)).plan(CP(2), BOUNDS, unit, 3.0, delta, shape=SHAPE)
+    low = with_values(ratings(), 0, -100.0)
+    assert replay(low, with_values(low, 0, 100.0), plan).largest > 0
+    model = fit(low, plan, seed=0).model
+    assert len(model.draws) == 6
+    ends = model.interval(all_coordinates(SHAPE), 0.9)
+    assert (ends[0] <= ends[1]).all()
+    assert ends[0].min() >= 1
+    assert ends[1].max() <= 5
+
+
+@pytest.mark.parametrize("unit, sampled", [("value", True), ("slice_values:0", True), ("entry", False)])
+def test_the_solver_that_is_chosen_where_none_is_named(unit, sampled):
+    plan = InputPerturbation().plan(CP(1), BOUNDS, unit, 3.0, shape=SHAPE)
+    assert (fit(ratings(), plan).model.draws is not None) == sampled
+    plan = InputPerturbation(solver="als").plan(CP(1), BOUNDS, unit, 3.0, shape=SHAPE)
+    assert fit(ratings(), plan).model.draws is None
+
+
+def test_the_posterior_is_more_accurate_than_als_on_the_same_symbols():
+    data = observe(cp_tensor((20, 20, 20), seed=0), snr_kind="variances", seed=1)
+    where = data.test.coordinates
+    errors = []
+    for solver in ("posterior", "als"):
+        plan = InputPerturbation(solver=solver).plan(CP(3), Bounds(0, 1), "value", 4.0, shape=(20, 20, 20))
+        predicted = fit(data.train, plan, seed=3).predict(where)
+        errors.append(np.sqrt(np.mean((predicted - data.truth_at(where)) ** 2)) / data.truth.std())
+    assert errors[0] < 0.95 * errors[1]
 
 
 def test_progress_is_told():

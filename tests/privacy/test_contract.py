@@ -14,7 +14,14 @@ from tensorveil.privacy.theorems import THEOREMS
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (5, 4, 3)
-MECHANISMS = ("InputPerturbation", "GradientPerturbation", "OutputPerturbation", "StatisticPerturbation", "WithOffsets")
+MECHANISMS = (
+    "InputPerturbation",
+    "GradientPerturbation",
+    "OutputPerturbation",
+    "StatisticPerturbation",
+    "SumPerturbation",
+    "WithOffsets",
+)
 MODELS = (tv.CP(rank=2), tv.Tucker(ranks=(2, 2, 2)))
 UNITS = ("value", "slice_values:0", "entry", "slice:0")
 REMEDY = re.compile(r"; |use |give |state ")
@@ -58,6 +65,7 @@ PURE = {
     ("Gradient", "value"),
 }
 PURE |= {("Gradient", "entry"), ("Output", "value"), ("Statistic", "value"), ("Statistic", "slice_values:0")}
+PURE |= {("Sum", unit) for unit in UNITS}
 PURE |= {("WithOffsets", unit) for name, unit in PURE if name == "Gradient"}  # by default it wraps gradients
 WITH_DELTA = PURE | {(name, unit) for name in ("Gradient", "Statistic", "WithOffsets") for unit in UNITS}
 

@@ -261,6 +261,15 @@ def test_what_cannot_be_charged_is_refused_before_anything_is_spent(ledger, opti
     assert states(ledger) == ["dataset"]
 
 
+@pytest.mark.parametrize("one", ["ledger", "dataset"])
+def test_no_privacy_is_never_charged_as_a_release(ledger, one):
+    both = {"ledger": ledger, "dataset": "films"}
+    for paying in (both, {one: both[one]}):
+        with pytest.raises(tv.InputError, match="finite epsilon"):
+            tv.complete(DATA, tv.CP(2), tv.Bounds(1, 5), "value", np.inf, **paying)
+    assert states(ledger) == ["dataset"]
+
+
 def test_wrong_data_and_published_algorithms_spend_nothing(ledger):
     other = tv.Observations(DATA.coordinates, DATA.values, (6, 5, 5), mode_names=NAMES)
     with pytest.raises(tv.InputError, match="plan's shape"):

@@ -76,7 +76,7 @@ def test_what_stands_for_symbols_is_right_on_average(epsilon):
     assert mean == pytest.approx(values.mean(), abs=5 * unsure)
     slope = np.cov(stands, values)[0, 1] / values.var()
     assert slope == pytest.approx(1.0, abs=0.25)
-    assert np.var(stands - values) == pytest.approx(noise, rel=0.3)
+    assert np.var(stands - values) == pytest.approx(noise, rel=0.4)
 
 
 @pytest.mark.parametrize(

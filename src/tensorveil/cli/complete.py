@@ -262,7 +262,8 @@ def complete(
 def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     """Read, plan, show the price, fit, save, tell."""
     from tensorveil.mechanisms.automatic import choose
-    from tensorveil.privacy.bounds import Bounds
+    from tensorveil.privacy.bounds import Bounds, check_public
+    from tensorveil.privacy.units import Unit
     from tensorveil.release.fitting import fit
     from tensorveil.release.saving import check_target
 
@@ -272,6 +273,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     if job.out is not None:
         check_target(job.out)
     observations = _read(job)
+    check_public(observations, Unit.of(job.unit))  # a plan that is shown must not tell a private shape
     plan = choice.mechanism.plan(
         family,
         bounds,

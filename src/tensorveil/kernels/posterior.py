@@ -169,3 +169,34 @@ def draw_rows(
             g[a] = total / H[a, a]
         parameters[row : row + R] = g[:R]
         offsets[offset_starts[n] + i] = g[R]
+
+
+@compiled
+def core_equations(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    coordinates: Coordinates,
+    targets: Floats,
+    precisions: Floats,
+    begin: int,
+    end: int,
+) -> tuple[Floats, Floats]:
+    """sum_w o_w phi_w phi_w^T (lower half) and sum_w o_w phi_w t_w of some entries, phi_w features of the core."""
+    N = coordinates.shape[1]
+    cells = widths[N]
+    first = widths.sum() - cells
+    rows = np.empty(starts.size, np.int64)
+    phi = np.empty(widths.sum())
+    work = np.empty(blocks.work_size(widths, N))
+    H = np.zeros((cells, cells))
+    g = np.zeros(cells)
+    for w in range(begin, end):
+        blocks.find_rows(coordinates, w, starts, widths, rows)
+        blocks.features(parameters, rows, widths, N, phi, work)
+        for a in range(cells):
+            p = precisions[w] * phi[first + a]
+            g[a] += p * targets[w]
+            for b in range(a + 1):
+                H[a, b] += p * phi[first + b]
+    return H, g

@@ -264,12 +264,12 @@ def solve_rows(
     values: Any,
     mean: Any,
     begins: Integers,
-    ridges: Any,
     constants: Constants,
-    D: int,
     length: int,
     first: int,
     last: int,
+    D: int,
+    ridges: Any,
 ) -> float:
     """Set rows first to last of a factor matrix to their ridge solutions; returns their effective number of parameters.
 
@@ -316,3 +316,97 @@ def solve_rows(
                     for a in range(D):
                         parameters[row + a] = right[a * S + done]
     return effective
+
+
+@intrinsic
+def residual(
+    typingctx: Any, parameters: Any, starts: Any, others: Any, values: Any, mean: Any, w: Any, own: Any, constants: Any
+) -> Any:
+    """x_w - mean - offsets - xhat_w, with the row of the sorted mode beginning at `own`."""
+    N, R, offset = constants.numbers
+    number = parameters.dtype
+
+    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        c = Code(context, b, number)
+        length = padded(R + offset, numpy_type(number))
+        base, list_of_others, list_of_values = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 3))
+        entry = b.gep(list_of_others, [b.mul(args[5], INT64(N - 1))], source_etype=INT32)
+
+        def row(m: int, later: int) -> Any:
+            place = b.gep(entry, [INT64(later * (N - 1) + m)], source_etype=INT32)
+            index = b.zext(b.load(place, align=4, typ=INT32), INT64)
+            return c.pointer(base, b.add(b.extract_value(args[1], m), b.mul(index, INT64(length))))
+
+        for m in range(N - 1):
+            c.prefetch(row(m, AHEAD), length)
+        rows = [*(row(m, 0) for m in range(N - 1)), c.pointer(base, args[6])]
+        t = b.fsub(c.load_one(list_of_values, args[5]), args[4])
+        if offset:
+            for one in rows:
+                t = b.fsub(t, c.load_one(one, R))
+        products = []
+        for first, lanes in c.pieces(length):
+            value = c.product([c.load(one, first, lanes) for one in rows])
+            if offset and first <= R < first + lanes:
+                value = b.insert_element(value, ir.Constant(c.number, 0.0), INT32(R - first))
+            products.append(value)
+        return b.fsub(t, c.sum(products))
+
+    ints = types.int64
+    return number(parameters, starts, others, values, number, ints, ints, constants), code
+
+
+@compiled
+def sum_residuals(
+    parameters: Any,
+    starts: Any,
+    own_start: int,
+    others: Coordinates,
+    values: Any,
+    mean: Any,
+    begins: Integers,
+    constants: Constants,
+    length: int,
+    first: int,
+    last: int,
+) -> tuple[float, float]:
+    """Sum and sum of squares of the residuals of all entries of rows first to last."""
+    total = 0.0
+    squares = 0.0
+    for i in range(first, last):
+        own = own_start + i * length
+        for w in range(begins[i], begins[i + 1]):
+            e = np.float64(residual(parameters, starts, others, values, mean, w, own, constants))
+            total += e
+            squares += e * e
+    return total, squares
+
+
+@compiled
+def sort_by_mode(
+    coordinates: Coordinates, values: Any, n: int, begins: Integers, others: Coordinates, sorted_values: Any
+) -> None:
+    """Entries in the order of mode n: coordinates in the other modes, and values; row i begins at begins[i]."""
+    filled = begins[:-1].copy()
+    for w in range(coordinates.shape[0]):
+        i = np.int64(coordinates[w, n])
+        place = filled[i]
+        filled[i] += 1
+        column = 0
+        for m in range(coordinates.shape[1]):
+            if m != n:
+                others[place, column] = coordinates[w, m]
+                column += 1
+        sorted_values[place] = values[w]
+    others[coordinates.shape[0] :] = 0  # the spare entries name rows that exist
+
+
+@compiled
+def mode_sums(coordinates: Coordinates, values: Any, mean: float, firsts: Integers, sums: Any, counts: Integers) -> None:
+    """Sums of x_w - mean and numbers of entries of all indices of all modes; those of mode n begin at firsts[n]."""
+    for w in range(coordinates.shape[0]):
+        e = values[w] - mean
+        for n in range(coordinates.shape[1]):
+            place = firsts[n] + np.int64(coordinates[w, n])
+            sums[place] += e
+            counts[place] += 1

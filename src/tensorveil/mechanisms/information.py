@@ -15,10 +15,11 @@ from tensorveil.privacy.units import Unit
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Generic, on the scale where the bounds are -1 and 1: values spread half a unit around their mean, of which a tenth is
-# an offset of each mode. Promises nothing.
+# Generic, on the scale where the bounds are -1 and 1: values spread half a unit around their mean, and offsets of a mode
+# about a third of that, half of it told by features. Fitted to released sums where these tell; promises nothing.
 MEAN_VARIANCE = 1 / 4
-OFFSET_VARIANCE = 1 / 36
+OFFSET_VARIANCE = 1 / 72
+FEATURE_VARIANCE = 1 / 144  # of what a group of features tells, all its columns together
 RESIDUAL_VARIANCE = 2 / 9
 WEIGHT_STEPS = 100  # shares are whole multiples of one over this
 

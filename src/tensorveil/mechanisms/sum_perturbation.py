@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.information import (
+    FEATURE_VARIANCE,
     MEAN_VARIANCE,
     OFFSET_VARIANCE,
     RESIDUAL_VARIANCE,
@@ -21,7 +22,15 @@ from tensorveil.mechanisms.information import (
     noise_variance,
     pure_is_better,
 )
-from tensorveil.mechanisms.level import Level, default_level_share, level_coordinates, level_stage, release_level
+from tensorveil.mechanisms.level import (
+    WIDE,
+    Level,
+    default_level_share,
+    level_coordinates,
+    level_sensitivity,
+    level_stage,
+    release_level,
+)
 from tensorveil.mechanisms.personal import ordered_sums, personal_offsets
 from tensorveil.mechanisms.private_offsets import RowSums
 from tensorveil.mechanisms.sums import check_noise, describe, noisy_totals, slice_weights, whole_sums
@@ -40,8 +49,9 @@ from tensorveil.solvers.sums_posterior import Effect, SumsPosterior
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-FEATURE_VARIANCE = 1 / 36  # of what a group of features tells about offsets, all its columns together
 WEIGHT_MARGIN = 1 - 2.0**-20  # more than rounding adds to normalised weights
+SMALL_MEAN_VARIANCE = 1e-3
+PAIR_ROUNDS = 20  # of fitting variances, for one mode at a time
 COUNT_PART = 0.4  # what an observation of a slice adds to a count, against at most 1 to a sum
 
 
@@ -68,8 +78,9 @@ class SumPerturbation(Mechanism):
       counts; so are features of who is seen with whom, which say which indices are alike.
     - ``entry``: level, then for one mode after the other pairs of sums (1 + r)/2 and (1 - r)/2 of what is left, which
       tell sums and counts together.
-    - ``slice``: the same for the other modes, with weights that bound a whole slice and with each slice's own level
-      taken off by itself; its offset and row stay with their owner (joint privacy): see `Release.personalize`.
+    - ``slice``: sums and counts of the other modes, twice, each slice with a length of at most one and with its own
+      level taken off by itself; its offset and row stay with their owner (joint privacy): see `Release.personalize`.
+      An owner's row is a regression on the public features of another mode, if given.
 
     Parameters
     ----------
@@ -106,16 +117,18 @@ class SumPerturbation(Mechanism):
         numbers = level_coordinates(request) + 2 * sum(request.shape[mode] for mode in modes)
         events = self._events(request, [level] + [(1 - level) / len(modes)] * len(modes), numbers)
         stages = [level_stage(request, events[0])]
-        for mode, event in zip(modes, events[1:], strict=True):
+        for place, (mode, event) in enumerate(zip(modes, events[1:], strict=True)):
             check_noise(event, sensitivity)
             kind = "L1" if isinstance(event, PureEvent) else "L2"
+            what = "sums and counts" if request.unit.kind == "slice" and kind == "L2" else "paired sums"
+            again = ", second pass" if mode in modes[:place] else ""
             stages.append(
                 Stage(
-                    f"paired sums of {request.mode_names[mode]}",
+                    f"{what} of {request.mode_names[mode]}{again}",
                     "sums-pairs",
                     event,
                     f"{sensitivity:g} ({kind}, values within the level)",
-                    f"paired sums with {describe(event, sensitivity)} on every index",
+                    f"{what} with {describe(event, sensitivity)} on every index",
                 )
             )
         pure = all(isinstance(event, PureEvent) for event in events)
@@ -144,9 +157,7 @@ class SumPerturbation(Mechanism):
         progress("sums", 1, 2)
         found = sums.posterior(released, variance, given)  # reads coordinates, which are public, and released sums
         progress("sums", 2, 2)
-        return Completion(
-            found, zero_factors(request.family, request.shape), request.bounds.low, request.bounds.high
-        )
+        return Completion(found, zero_factors(request.family, request.shape), request.bounds.low, request.bounds.high)
 
     def _one_by_one(
         self,
@@ -162,6 +173,8 @@ class SumPerturbation(Mechanism):
         level = Level(found_level.mean, min(found_level.scale * plan.settings["reach"], 1.0))
         values = (data.centred - level.mean) / level.scale  # clipped only as residuals
         offsets = Offsets.none(len(request.shape))
+        mean_variance = level_variance(request, plan.events[0])
+        residual = min((found_level.scale / WIDE) ** 2, RESIDUAL_VARIANCE) / level.scale**2
         modes: Sequence[int] = plan.settings["modes"]
         for place, (mode, event) in enumerate(zip(modes, plan.events[1:], strict=True)):
             own = offsets
@@ -170,7 +183,9 @@ class SumPerturbation(Mechanism):
             residuals = np.clip(values - own.at(data.coordinates), -1.0, 1.0)  # [L7]
             release = release_lengths if withheld is not None and not isinstance(event, PureEvent) else release_pairs
             pairs = release(data, residuals, mode, event, noise)
-            mean, found = offsets_of_pairs(pairs, given.get(mode), level.scale, typical_weight(request, event))
+            mean, found = offsets_of_pairs(
+                pairs, given.get(mode), level.scale, typical_weight(request, event), mean_variance, residual
+            )
             kept = 0.0 if withheld is not None else mean  # there a mean is each slice's own
             before = offsets.modes[mode]
             whole = found if before is None else before + found  # a second pass sees what the first left
@@ -192,7 +207,9 @@ class SumPerturbation(Mechanism):
         """The modes whose pairs are released: the largest first, whose offsets then leave less to the others."""
         withheld = request.unit.mode_number if request.unit.kind == "slice" else None
         modes = [mode for mode in range(len(request.shape)) if mode != withheld]
-        return tuple(sorted(modes, key=lambda mode: (-request.shape[mode], mode)))
+        modes = sorted(modes, key=lambda mode: (-request.shape[mode], mode))
+        # a slice's own level is taken off before other offsets are known: the second pass mends what that cost
+        return (*modes, *modes) if withheld is not None else tuple(modes)
 
     def _joint_event(self, request: Request, numbers: int) -> Event:
         """One event for all modes, with the noise that is smaller."""
@@ -200,10 +217,15 @@ class SumPerturbation(Mechanism):
 
     def _events(self, request: Request, shares: Sequence[float], numbers: int) -> list[Event]:
         """Pure events where delta is 0 or pure noise is smaller, Gaussian ones otherwise."""
-        pure = split_budget(_without_delta(request), shares, 0)
+        pure = split_budget(replace(request, delta=0.0), shares, 0)
         if request.delta == 0:
             return pure
-        gaussian = split_budget(request, shares, numbers)
+        try:
+            gaussian = split_budget(request, shares, numbers)
+        except InputError:  # delta does not cover the sampler's precision at so large an epsilon
+            if request.unit.whole_slices:
+                raise
+            return pure
         parts = len(request.shape) + 1 if request.unit.coordinates_public else 1
         return pure if pure_is_better(pure[-1], gaussian[-1], request.unit, parts) else gaussian
 
@@ -225,7 +247,8 @@ class WeightedSums:
         shares = best_weights(self.rows, slices, self.sizes, event, sums_sensitivity(data.unit))
         length = math.fsum(shares) if pure else math.sqrt(math.fsum(share**2 for share in shares))
         self.weights = [
-            share / length * WEIGHT_MARGIN * part for share, part in zip(shares, slices, strict=True)  # [L3]
+            share / length * WEIGHT_MARGIN * part
+            for share, part in zip(shares, slices, strict=True)  # [L3]
         ]
 
     def totals(self, data: BoundedObservations) -> Integers:
@@ -259,9 +282,7 @@ class WeightedSums:
             for name, features in links[mode].items():
                 effects[f"{name} {mode}"] = Effect(np.asarray(design @ features), FEATURE_VARIANCE)
         noise = np.full(len(released), variance)
-        found = SumsPosterior(
-            released, noise, (reading @ reading.T).tocsr(), RESIDUAL_VARIANCE, effects
-        ).coefficients
+        found = SumsPosterior(released, noise, (reading @ reading.T).tocsr(), RESIDUAL_VARIANCE, effects).coefficients
         parts = []
         for mode in range(len(self.shape)):
             whole = found[f"offsets {mode}"]
@@ -271,9 +292,7 @@ class WeightedSums:
         return Offsets(float(found["mean"][0]), parts)
 
 
-def release_pairs(
-    data: BoundedObservations, residuals: Floats, mode: int, event: Event, noise: NoiseSource
-) -> RowSums:
+def release_pairs(data: BoundedObservations, residuals: Floats, mode: int, event: Event, noise: NoiseSource) -> RowSums:
     """Sums of a (1 + r)/2 and a (1 - r)/2 for every index of a mode, with noise: sums and counts together."""
     rows, size = data.index(mode), data.shape[mode]
     weights = slice_weights(data, rows, isinstance(event, PureEvent))
@@ -314,32 +333,42 @@ def typical_weight(request: Request, event: Event) -> float:
     return 1 / math.sqrt(each * (RESIDUAL_VARIANCE + COUNT_PART**2))
 
 
+def level_variance(request: Request, event: Event) -> float:
+    """How far the level's mean may be off, by the known noise, and a little for what clipping moves."""
+    units = request.shape[request.unit.mode_number] if request.unit.whole_slices else declared_count(request)
+    noise = 2 * noise_variance(event, level_sensitivity(request.unit, isinstance(event, PureEvent)))
+    return min(noise / units**2 + SMALL_MEAN_VARIANCE, MEAN_VARIANCE)
+
+
 def offsets_of_pairs(
-    pairs: RowSums, features: Floats | None, scale: float, weight: float = 1.0
+    pairs: RowSums, features: Floats | None, scale: float, weight: float, mean_variance: float, residual: float
 ) -> tuple[float, Floats]:
     """Mean and offsets given the noisy sums and counts of one mode (post-processing).
 
-    `weight` is what one observation typically adds to a count.
+    `weight` is what one observation typically adds to a count (below 1 a guess, so that the residual variance is fitted,
+    too), `residual` the variance of what offsets leave of it.
     """
     from scipy import sparse
 
     counts = np.maximum(pairs.counts, 0.0)
     noise = np.full(len(counts), pairs.sum_variance + OFFSET_VARIANCE / scale**2 * pairs.count_variance)
     believed = np.maximum(pairs.counts, math.sqrt(pairs.count_variance))
-    groups = {"log counts": np.log(believed)[:, None] - np.log(believed).mean()}
+    groups = {"log counts": np.log(believed)[:, None]}
     spread = float(groups["log counts"].std())
     groups = {"log counts": groups["log counts"] / spread} if spread > 1e-9 else {}
     if features is not None:
         groups["given"] = features
+    shares = believed / believed.sum()
+    groups = {name: group - shares @ group for name, group in groups.items()}  # so that the mean is that of values
     variance = 1 / scale**2  # generic variances are of centred values, these are in units of the level's scale
     effects = {
-        "mean": Effect(counts[:, None], MEAN_VARIANCE * variance, fitted=False),
+        "mean": Effect(counts[:, None], mean_variance * variance, fitted=False),
         "offsets": Effect(sparse.diags(counts).tocsr(), OFFSET_VARIANCE * variance),
     }
     for name, group in groups.items():
         effects[name] = Effect(counts[:, None] * group, FEATURE_VARIANCE * variance)
     found = SumsPosterior(
-        pairs.sums, noise, sparse.diags(counts * weight).tocsr(), RESIDUAL_VARIANCE * variance, effects
+        pairs.sums, noise, sparse.diags(counts * weight).tocsr(), residual, effects, PAIR_ROUNDS, fit_residual=weight < 1
     ).coefficients
     whole = found["offsets"]
     for name, group in groups.items():
@@ -409,9 +438,3 @@ def feature_factors(model: FactorModel, given: dict[int, Floats], withheld: int)
             core[tuple(place if one in (mode, withheld) else 0 for one in range(model.order))] = 1.0
         blocks.append(core)
     return model.family.model(blocks)
-
-
-def _without_delta(request: Request) -> Request:
-    from dataclasses import replace
-
-    return replace(request, delta=0.0)

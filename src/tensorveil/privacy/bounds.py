@@ -105,6 +105,21 @@ class BoundedObservations:
         return f"BoundedObservations({sizes}, bounds {self.bounds.low:g} to {self.bounds.high:g}, unit {self.unit})"
 
 
+def check_public(observations: Observations, unit: Unit) -> None:
+    """Refuse observations whose shape, labels or merged values would tell what the unit keeps private."""
+    if observations.duplicates == "mean" and not unit.coordinates_public:
+        raise UnprovenError(
+            f'observations merged by duplicates="mean" have no theorem for the unit {unit}, because one of several '
+            'values moves a mean by an amount that depends on the others; read them with duplicates="keep"'
+        )
+    if observations.inferred_modes and not unit.coordinates_public:
+        inferred = ", ".join(observations.inferred_modes)
+        raise UnprovenError(
+            f"labels must be public for the unit {unit}, got those of {inferred} read off the data, "
+            "which tells who is in it; give labels or a shape, or state public_labels if they are known to everybody"
+        )
+
+
 def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> BoundedObservations:
     """Clip values to the bounds and slices to `at_most` observations; silent about how many it touched.
 
@@ -116,17 +131,7 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
     if len(observations) > MOST_OBSERVATIONS:
         raise InputError("observations must be at most 2^30, got more; complete parts of the tensor")
     resolved = unit.resolved(observations.mode_names)
-    if observations.duplicates == "mean" and not resolved.coordinates_public:
-        raise UnprovenError(
-            f'observations merged by duplicates="mean" have no theorem for the unit {resolved}, because one of several '
-            'values moves a mean by an amount that depends on the others; read them with duplicates="keep"'
-        )
-    if observations.inferred_modes and not resolved.coordinates_public:
-        inferred = ", ".join(observations.inferred_modes)
-        raise UnprovenError(
-            f"labels must be public for the unit {resolved}, got those of {inferred} read off the data, "
-            "which tells who is in it; give labels or a shape, or state public_labels if they are known to everybody"
-        )
+    check_public(observations, resolved)
     coordinates, values = observations.coordinates, observations.values
     if resolved.at_most is not None:
         kept = _kept(coordinates, resolved, key)

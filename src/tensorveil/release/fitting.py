@@ -143,6 +143,10 @@ def complete(
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
     if epsilon == math.inf:
+        if ledger is not None or dataset is not None:
+            raise InputError(
+                "a release on a ledger must have a finite epsilon, got inf, which no budget covers; leave it out"
+            )
         completion = completed_without_privacy(observations, model, bounds, progress)
         return Release(completion, NO_PRIVACY, **_names(observations))
     if isinstance(mechanism, str):

@@ -313,7 +313,7 @@ class _Chain:
     def _precisions(self, squares: Floats, count: int, usual: Floats) -> Floats:
         """Precisions of normal numbers, given their sums of squares: gamma, but for a limit on the variance."""
         drawn = 2 * self.generator.standard_gamma((FREEDOM + count) / 2, len(squares)) / (FREEDOM * usual + squares)
-        return np.maximum(drawn, 1 / (LARGEST * usual.max()))
+        return np.asarray(np.maximum(drawn, 1 / (LARGEST * usual.max())))
 
     def _draw_core(self) -> None:
         """The core ~ N(H^-1 g, H^-1), H = sum_w o_w phi_w phi_w^T + lambda, g = sum_w o_w phi_w t_w; then lambda."""
@@ -332,19 +332,12 @@ class _Chain:
 
     def _small_core(self, targets: Floats) -> Floats:
         """By the Cholesky factor of H."""
-        cells = self.parameters.size - int(self.starts[-1])
-        factors = self.model.replace_parameters(self.parameters).factors
-        H, g = self.core_precision * np.eye(cells), np.zeros(cells)
-        for first, last in self.parts:
-            where = self.data.coordinates[first:last]
-            phi = np.ones((len(where), 1))
-            for mode, factor in enumerate(factors):
-                phi = (phi[:, :, None] * factor[where[:, mode]][:, None, :]).reshape(len(where), -1)
-            weighted = phi * self.precisions[first:last, None]
-            H += weighted.T @ phi
-            g += weighted.T @ targets[first:last]
+        arguments = self.parameters, self.starts, self.widths, self.data.coordinates, targets, self.precisions
+        found = self.share(posterior.core_equations, *arguments)
+        H = np.sum([part for part, _ in found], axis=0) + self.core_precision * np.eye(len(found[0][1]))
+        g = np.sum([part for _, part in found], axis=0)
         root = np.linalg.cholesky(H)
-        return np.asarray(np.linalg.solve(root.T, np.linalg.solve(root, g) + self.generator.standard_normal(cells)))
+        return np.asarray(np.linalg.solve(root.T, np.linalg.solve(root, g) + self.generator.standard_normal(len(g))))
 
     def _large_core(self, targets: Floats, core: Floats) -> None:
         """By conjugate gradients: H core = g + N(0, H), which is sum_w sqrt(o_w) phi_w z_w + sqrt(lambda) z."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any, final
 
@@ -42,7 +43,7 @@ def run_together(part: Callable[[int], None], threads: int, stop: Callable[[], N
     if threads == 1:
         part(0)
         return
-    with ThreadPoolExecutor(threads - 1) as pool:
+    with ThreadPoolExecutor(threads - 1) as pool:  # of its own: parts that wait for each other must all run
         others = [pool.submit(part, thread) for thread in range(1, threads)]
         try:
             part(0)
@@ -51,6 +52,22 @@ def run_together(part: Callable[[int], None], threads: int, stop: Callable[[], N
             raise
         for other in others:
             other.result()
+
+
+def run_apart(part: Callable[[int], None], threads: int) -> None:
+    """Call part(0), ..., part(threads - 1), which do not wait for each other, on threads that are kept."""
+    others = [_pool(os.getpid(), threads - 1).submit(part, thread) for thread in range(1, threads)]
+    try:
+        part(0)
+    finally:
+        for other in others:
+            other.result()
+
+
+@lru_cache(maxsize=4)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads of this process: a forked one has none of its parent's."""
+    return ThreadPoolExecutor(threads)
 
 
 @final

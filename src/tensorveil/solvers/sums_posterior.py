@@ -60,6 +60,8 @@ class SumsPosterior:
     overlap : A A^T, a sparse matrix: how much two sums share of the same values
     residual_variance : the generic variance of what the model leaves of one value
     effects : by name
+    rounds : how often the variances are improved; 0 keeps the generic ones
+    fit_residual : whether the residual variance is fitted, too
 
     Attributes
     ----------
@@ -77,6 +79,7 @@ class SumsPosterior:
         residual_variance: float,
         effects: Mapping[str, Effect],
         rounds: int = ROUNDS,
+        fit_residual: bool = True,
     ) -> None:
         self._noise = np.maximum(np.asarray(noise_variances, dtype=np.float64), 1e-300)
         self._overlap = overlap
@@ -86,7 +89,8 @@ class SumsPosterior:
         self._diagonals["residual"] = np.asarray(overlap.diagonal(), dtype=np.float64)
         self._generic = {name: effect.variance for name, effect in effects.items()}
         self._generic["residual"] = residual_variance
-        fitted = [name for name, effect in effects.items() if effect.fitted] + ["residual"]
+        fitted = [name for name, effect in effects.items() if effect.fitted]
+        fitted += ["residual"] if fit_residual else []
         self.variances = dict(self._generic)
         if rounds:
             self._fit(np.asarray(sums, dtype=np.float64), fitted, rounds)

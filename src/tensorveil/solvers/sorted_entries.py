@@ -1,0 +1,159 @@
+"""Entries sorted once by every mode, and sweeps of ridge regressions over them with threads: CP models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels import ridge
+from tensorveil.kernels.vectors import Constants, padded
+from tensorveil.models.factor_model import FactorModel
+from tensorveil.solvers.strata import CHUNK, run_apart
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Coordinates = NDArray[np.uint32]
+
+FEWEST_PARTS, MOST_PARTS = 2, 16  # of the rows of a mode; sums over parts do not depend on the number of threads
+ENTRIES_A_PART = 2**16
+NO_OFFSET = 1e30  # a penalty that leaves nothing of an offset
+
+
+@final
+@dataclass(frozen=True)
+class ModeList:
+    """Entries in the order of one mode: their coordinates in the other modes, and their values."""
+
+    others: Coordinates
+    values: NDArray[Any]
+    begins: Integers
+    cuts: Integers  # ends of the parts that threads take, in rows
+
+
+@final
+@dataclass(frozen=True)
+class SortedEntries:
+    """One list of entries a mode: 4 N + 4 or 4 N + 8 bytes an entry in each, no other copy."""
+
+    lists: list[ModeList]
+    shape: tuple[int, ...]
+    threads: int
+    dtype: Any
+
+    @classmethod
+    def of(
+        cls, coordinates: Coordinates, values: Floats, shape: tuple[int, ...], threads: int, dtype: Any
+    ) -> SortedEntries:
+        """Sort the entries by every mode, modes at once where there are threads."""
+        lists: list[ModeList | None] = [None] * len(shape)
+
+        def sort(thread: int) -> None:
+            for mode in range(thread, len(shape), threads):
+                lists[mode] = _sorted(coordinates, values, mode, shape[mode], dtype)
+
+        run_apart(sort, threads)
+        return cls([part for part in lists if part is not None], shape, threads, dtype)
+
+    def __len__(self) -> int:
+        return int(self.lists[0].begins[-1])
+
+    def pack(self, model: FactorModel, parameters: Floats, offsets: list[Floats]) -> NDArray[Any]:
+        """All factors, rows filled up to whole vectors, with a mode's offsets (if any) as the last number of its rows."""
+        R = model.ranks[0]
+        rows = np.zeros((sum(self.shape), padded(R + bool(offsets), self.dtype)), dtype=self.dtype)
+        rows[:, :R] = parameters.reshape(-1, R)
+        if offsets:
+            rows[:, R] = np.concatenate(offsets)
+        return rows.ravel()
+
+    def unpack(self, packed: NDArray[Any], model: FactorModel, offsets: list[Floats]) -> tuple[Floats, list[Floats]]:
+        """Parameters of the model, and offsets, from packed rows."""
+        R = model.ranks[0]
+        rows = packed.reshape(sum(self.shape), -1)
+        parameters = np.ascontiguousarray(rows[:, :R], dtype=np.float64).ravel()
+        if not offsets:
+            return parameters, []
+        return parameters, np.split(rows[:, R].astype(np.float64), np.cumsum(self.shape)[:-1])
+
+    def sweep(
+        self, packed: NDArray[Any], R: int, mean: float, penalty: float, offset_penalties: list[float]
+    ) -> float:
+        """Solve the rows of all modes in turn, each with its offset; returns the effective number of parameters."""
+        effective = 0.0
+        for mode in range(len(self.shape)):
+            ridges = np.full(R + bool(offset_penalties), penalty, dtype=self.dtype)
+            if offset_penalties:
+                ridges[R] = min(offset_penalties[mode], NO_OFFSET)
+            found = self._by_parts(ridge.solve_rows, mode, packed, R, mean, len(ridges), ridges)
+            effective += float(np.sum(found))
+        return effective
+
+    def residuals(self, packed: NDArray[Any], R: int, mean: float, with_offsets: bool) -> tuple[float, float]:
+        """Sum and sum of squares of all residuals."""
+        found = self._by_parts(ridge.sum_residuals, 0, packed, R, mean, R + with_offsets)
+        total, squares = np.sum(np.array(found), axis=0)
+        return float(total), float(squares)
+
+    def _by_parts(
+        self, kernel: Any, mode: int, packed: NDArray[Any], R: int, mean: float, D: int, *more: Any
+    ) -> list[Any]:
+        """What a kernel returns for each part of the rows of a mode."""
+        mine = self.lists[mode]
+        length = padded(D, self.dtype)
+        starts = [int(start) * length for start in np.cumsum([0, *self.shape])[:-1]]
+        others = tuple(start for number, start in enumerate(starts) if number != mode)
+        constants = Constants(len(self.shape), R, D - R)
+        parts = len(mine.cuts) - 1
+        found: list[Any] = [None] * parts
+        constant = self.dtype(mean)
+
+        def work(thread: int) -> None:
+            for part in range(thread, parts, self.threads):
+                first, last = int(mine.cuts[part]), int(mine.cuts[part + 1])
+                found[part] = kernel(
+                    packed,
+                    others,
+                    starts[mode],
+                    mine.others,
+                    mine.values,
+                    constant,
+                    mine.begins,
+                    constants,
+                    length,
+                    first,
+                    last,
+                    *((D, *more) if more else ()),
+                )
+
+        run_apart(work, self.threads)
+        return found
+
+
+def mode_variances(
+    coordinates: Coordinates, values: Floats, shape: tuple[int, ...]
+) -> tuple[float, float, list[tuple[Floats, Integers]]]:
+    """Mean and variance of the values, and for every mode its indices' sums about the mean and numbers of entries."""
+    mean = float(values.mean())
+    variance = sum(float(((values[a : a + CHUNK] - mean) ** 2).sum()) for a in range(0, len(values), CHUNK))
+    firsts = np.cumsum([0, *shape])[:-1]
+    sums, counts = np.zeros(sum(shape)), np.zeros(sum(shape), dtype=np.int64)
+    ridge.mode_sums(coordinates, values, mean, firsts, sums, counts)
+    parts = zip(np.split(sums, firsts[1:]), np.split(counts, firsts[1:]), strict=True)
+    return mean, variance / len(values), [*parts]
+
+
+def _sorted(coordinates: Coordinates, values: Floats, mode: int, size: int, dtype: Any) -> ModeList:
+    counts = np.zeros(size, dtype=np.int64)
+    for begin in range(0, len(values), CHUNK):
+        counts += np.bincount(coordinates[begin : begin + CHUNK, mode], minlength=size)
+    begins = np.concatenate([[0], np.cumsum(counts)])
+    others = np.empty((len(values) + ridge.AHEAD, coordinates.shape[1] - 1), dtype=np.uint32)
+    sorted_values = np.empty(len(values), dtype=dtype)
+    ridge.sort_by_mode(coordinates, values, mode, begins, others, sorted_values)
+    parts = min(max(len(values) // ENTRIES_A_PART, FEWEST_PARTS), MOST_PARTS)
+    cuts = np.searchsorted(begins, np.linspace(0, len(values), parts + 1)[1:-1])
+    return ModeList(others, sorted_values, begins, np.concatenate([[0], np.minimum(cuts, size), [size]]))
+

@@ -1,0 +1,182 @@
+"""Sum perturbation: sensitivities reached and not passed, offsets that are right, never worse than the mean."""
+
+import numpy as np
+import pytest
+
+import tensorveil as tv
+from tensorveil.audit.neighbours import neighbours
+from tensorveil.audit.replays import replay
+from tensorveil.mechanisms.sum_perturbation import (
+    WeightedSums,
+    checked_features,
+    release_lengths,
+    release_pairs,
+    sums_sensitivity,
+)
+from tensorveil.mechanisms.sums import CONTRIBUTION_STEPS
+from tensorveil.privacy.bounds import clip
+from tensorveil.privacy.events import GaussianEvent, PureEvent
+from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.units import Unit
+
+BOUNDS = tv.Bounds(-1, 1)
+TINY = tv.Observations(
+    [[0, 0], [0, 1], [0, 2], [1, 0], [1, 0], [1, 2], [3, 1]],
+    [0.3, -0.2, 1.0, 0.5, -1.0, 0.1, 0.7],
+    (5, 4),
+    duplicates="keep",
+)
+EVENTS = [PureEvent(1.0), GaussianEvent(1.0)]
+UNITS = ["value", "slice_values:0", "entry", "slice:0"]
+
+
+class Recorder(NoiseSource):
+    """Keeps what comes before the noise, in units of one contribution."""
+
+    def laplace(self, statistic, **parameters):
+        self.seen = np.array(statistic) / CONTRIBUTION_STEPS
+        return super().laplace(statistic, **parameters)
+
+    def gaussian(self, statistic, **parameters):
+        self.seen = np.array(statistic) * parameters["grid"]
+        return super().gaussian(statistic, **parameters)
+
+
+def statistic(observations, unit, event):
+    """What is summed before noise."""
+    data = clip(observations, BOUNDS, Unit.of(unit).resolved(observations.mode_names), bytes(32))
+    if data.unit.coordinates_public:
+        return WeightedSums(data, event).totals(data) / CONTRIBUTION_STEPS
+    source = Recorder(0)
+    release = release_lengths if unit == "slice:0" and isinstance(event, GaussianEvent) else release_pairs
+    release(data, data.centred, 1, event, source)
+    return source.seen
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_declared_sensitivity_is_reached_and_never_passed(unit, event):
+    norm = 1 if isinstance(event, PureEvent) else 2
+    declared = sums_sensitivity(Unit.of(unit))
+    moved = [
+        np.linalg.norm(statistic(one, unit, event) - statistic(other, unit, event), norm)
+        for one, other in neighbours(TINY, unit, BOUNDS)
+    ]
+    assert max(moved) <= declared
+    assert max(moved) > 0.99 * declared
+
+
+def additive(shape=(60, 80), noise=0.1, seed=0, share=0.6):
+    rng = np.random.default_rng(seed)
+    effects = [rng.normal(0, 0.2, size) for size in shape]
+    where = np.argwhere(rng.random(shape) < share)
+    truth = 0.3 + sum(effect[where[:, mode]] for mode, effect in enumerate(effects))
+    values = np.clip(truth + rng.normal(0, noise, len(where)), -1, 1)
+    names = tuple(f"mode_{mode}" for mode in range(len(shape)))
+    return tv.Observations(where, values, shape, mode_names=names), truth, effects
+
+
+def planned(unit, epsilon, delta=0.0, shape=(60, 80), model=None, **options):
+    return tv.SumPerturbation(**options).plan(
+        model or tv.CP(1), BOUNDS, unit, epsilon, delta, shape=shape, expected_count=2000
+    )
+
+
+@pytest.mark.parametrize("unit, delta", [("value", 0.0), ("value", 1e-5), ("entry", 0.0), ("entry", 1e-5)])
+@pytest.mark.parametrize("shape", [(60, 80), (20, 15, 12)])
+def test_with_a_large_budget_an_additive_tensor_is_found(unit, delta, shape):
+    observations, truth, _ = additive(shape)
+    release = tv.fit(observations, planned(unit, 60.0, delta, shape), seed=1)
+    left = release.predict(observations.coordinates) - truth
+    assert np.sqrt(np.mean(left**2)) < 0.25 * truth.std()
+
+
+def test_under_slice_owners_predict_well_with_a_large_budget():
+    observations, truth, _ = additive((300, 20))
+    release = tv.fit(observations, planned("slice:0", 12.0, 1e-5, (300, 20)), seed=1)
+    assert release.model.withheld_mode == 0
+    own = observations.coordinates[:, 0] == 7
+    model = release.personalize(observations.take(own))
+    assert np.abs(model.predict(observations.coordinates[own]) - truth[own]).max() < 0.25
+
+
+def private_mean(observations, unit, epsilon, rng):
+    """The mean alone with the whole budget: a sum, or under entry a pair of sums, with Laplace noise."""
+    y = observations.values
+    if unit == "value":
+        return y.mean() + rng.laplace(0, 2 / (len(y) * epsilon))
+    high, low = (np.sum((1 + sign * y) / 2) + rng.laplace(0, 1 / epsilon) for sign in (1, -1))
+    return (high - low) / max(high + low, 1.0)
+
+
+@pytest.mark.parametrize("unit", ["value", "entry"])
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0])
+def test_it_is_never_much_worse_than_the_private_mean(unit, epsilon):
+    observations, truth, _ = additive((150, 120))
+    rng = np.random.default_rng(5)
+    plan = tv.SumPerturbation().plan(tv.CP(1), BOUNDS, unit, epsilon, shape=(150, 120), expected_count=10_000)
+    ours, means = [], []
+    for seed in range(4):
+        predicted = tv.fit(observations, plan, seed=seed).predict(observations.coordinates)
+        ours.append(np.mean((predicted - truth) ** 2))
+        means.append(np.mean((np.clip(private_mean(observations, unit, epsilon, rng), -1, 1) - truth) ** 2))
+    assert np.sqrt(np.mean(ours)) <= 1.02 * np.sqrt(np.mean(means))
+
+
+def test_public_features_help_where_noise_drowns_single_indices():
+    rng = np.random.default_rng(3)
+    kind = rng.integers(0, 2, 400) * 2.0 - 1.0
+    where = np.argwhere(rng.random((40, 400)) < 0.2)
+    truth = 0.3 * kind[where[:, 1]]
+    observations = tv.Observations(where, np.clip(truth + rng.normal(0, 0.3, len(truth)), -1, 1), (40, 400))
+
+    def error(**options):
+        plan = planned("entry", 1.0, shape=(40, 400), **options)
+        return np.mean(
+            [np.square(tv.fit(observations, plan, seed=seed).predict(where) - truth).mean() for seed in range(3)]
+        )
+
+    assert error(features={"mode_1": kind}) < 0.6 * error()
+
+
+def test_under_slice_owners_learn_their_taste_by_public_features():
+    rng = np.random.default_rng(3)
+    kind, taste = rng.choice([-1.0, 1.0], 100), rng.choice([-0.5, 0.5], 60)
+    where = np.argwhere(rng.random((60, 100)) < 0.5)
+    truth = kind[where[:, 1]] * taste[where[:, 0]]
+    observations = tv.Observations(where, truth, (60, 100))
+    for model in (tv.CP(2), tv.Tucker(ranks=(2, 2))):
+        plan = planned("slice:0", 5.0, 1e-5, (60, 100), model, features={"mode_1": kind})
+        release = tv.fit(observations, plan, seed=0)
+        own = where[:, 0] == 3
+        predicted = release.personalize(observations.take(own)).predict(where[own])
+        assert np.corrcoef(predicted, truth[own])[0, 1] > 0.9
+
+
+def test_features_are_recorded_as_an_assumption_and_checked():
+    plan = planned("value", 1.0, features={"mode_1": np.arange(80.0)})
+    assert any("features of modes are public" in text for text in plan.assumptions_trusted)
+    assert not any("features of modes" in text for text in planned("value", 1.0).assumptions_trusted)
+    for features, rule in (
+        ({"film": np.ones(80)}, "must be of modes"),
+        ({"mode_1": np.ones(79)}, "80 rows"),
+        ({"mode_1": np.full(80, np.nan)}, "finite"),
+        ({"mode_1": ["a"] * 80}, "must be numbers"),
+    ):
+        with pytest.raises(tv.InputError, match=rule):
+            planned("value", 1.0, features=features)
+    assert checked_features({"mode_1": np.ones(80)}, plan.request) == {}  # a constant tells nothing
+
+
+def test_features_change_no_price_and_no_noise():
+    observations, _, _ = additive((60, 80))
+    plan = planned("slice:0", 2.0, 1e-5, features={"mode_1": np.random.default_rng(0).normal(size=(80, 3))})
+    assert plan.events == planned("slice:0", 2.0, 1e-5).events
+    for pair in neighbours(observations, "slice:0", BOUNDS, 4):
+        assert replay(*pair, plan).largest > 0.5
+
+
+def test_the_noise_that_is_smaller_is_taken_where_delta_allows_both():
+    assert isinstance(planned("value", 1.0, 1e-5).events[0], PureEvent)
+    assert isinstance(planned("slice_values:0", 1.0, 1e-5).events[0], GaussianEvent)
+    assert isinstance(planned("slice_values:0", 1.0).events[0], PureEvent)

@@ -1,0 +1,123 @@
+"""Draws of a posterior: averages and quantiles against plain loops, and what files need."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from oracles import all_coordinates, dense, random_blocks
+from tensorveil.errors import InputError
+from tensorveil.models.completion import Completion
+from tensorveil.models.cp import CP
+from tensorveil.models.offsets import Offsets
+from tensorveil.models.posterior_mean import PosteriorDraws
+from tensorveil.models.tucker import Tucker
+
+SHAPE = (4, 3, 5)
+LEVELS = np.linspace(-1, 1, 5)
+WHERE = all_coordinates(SHAPE).astype(np.uint32)
+OFFSETS = Offsets(0.1, [np.linspace(-0.2, 0.2, 4), np.zeros(3), np.linspace(0.1, -0.1, 5)])
+
+
+def made(family=CP(2), levels=LEVELS, count=6):
+    generator = np.random.default_rng(0)
+    blocks = [
+        0.5 * np.concatenate([b.ravel() for b in random_blocks(family.block_shapes(SHAPE), s)]) for s in range(count)
+    ]
+    cuts = np.sort(np.array([-0.7, -0.3, 0.2, 0.7]) + 0.02 * generator.standard_normal((count, 4)), axis=1)
+    return PosteriorDraws(
+        family,
+        SHAPE,
+        np.array(blocks),
+        0.1 * generator.standard_normal((count, 1 + sum(SHAPE))),
+        generator.uniform(0.3, 0.5, count),
+        generator.uniform(0.0, 0.02, count),
+        cuts if len(levels) else np.empty((count, 0)),
+        levels,
+    )
+
+
+def latent_means(draws):
+    """One dense tensor a draw, written out."""
+    tensors = []
+    for numbers, deviations in zip(draws.parameters, draws.offsets, strict=True):
+        shapes = draws.family.block_shapes(SHAPE)
+        parts = np.split(numbers.astype(float), np.cumsum([np.prod(shape) for shape in shapes])[:-1])
+        model = draws.family.model([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
+        ends = np.split(deviations[1:].astype(float), np.cumsum(SHAPE)[:-1])
+        tensor = dense(model) + deviations[0] + OFFSETS.mean
+        for mode, part in enumerate(ends):
+            index = [None] * 3
+            index[mode] = slice(None)
+            tensor = tensor + (part + OFFSETS.modes[mode])[tuple(index)]
+        tensors.append(tensor.ravel())
+    return np.array(tensors)
+
+
+@pytest.mark.parametrize("family", [CP(2), Tucker((2, 1, 3))], ids=str)
+def test_predictions_are_averages_over_draws(family):
+    continuous = made(family, np.empty(0))
+    means = latent_means(continuous)
+    np.testing.assert_allclose(continuous.predict(WHERE, OFFSETS), means.mean(axis=0), atol=1e-6)
+    draws = made(family)
+    expected = np.zeros(len(WHERE))
+    for mean, sigma, extra, cuts in zip(latent_means(draws), draws.sigmas, draws.extra, draws.cuts, strict=True):
+        ends = np.concatenate([[-np.inf], cuts, [np.inf]])
+        chances = np.diff(stats.norm.cdf((ends - mean[:, None]) / np.sqrt(sigma**2 + extra)), axis=1)
+        expected += chances @ LEVELS / len(draws)
+    np.testing.assert_allclose(draws.predict(WHERE, OFFSETS), expected, atol=1e-6)
+
+
+def test_intervals_hold_their_share_of_what_the_draws_predict():
+    generator = np.random.default_rng(1)
+    for levels in (np.empty(0), LEVELS):
+        draws = made(levels=levels, count=20)
+        pick = generator.integers(0, 20, 4000)
+        spread = np.sqrt(draws.extra[pick] + draws.sigmas[pick] ** 2)
+        latent = latent_means(draws)[pick] + spread[:, None] * generator.standard_normal((4000, len(WHERE)))
+        values = latent
+        if len(levels):
+            values = levels[(latent[..., None] > draws.cuts[pick][:, None, :]).sum(axis=-1)]
+        low, high = draws.interval(WHERE, OFFSETS, 0.8)
+        inside = ((low <= values) & (values <= high)).mean(axis=0)
+        if len(levels):
+            assert inside.min() > 0.77
+        else:
+            np.testing.assert_allclose(inside, 0.8, atol=0.04)
+        narrow = draws.interval(WHERE, OFFSETS, 0.8, "mean")
+        assert (narrow[1] - narrow[0] <= high - low + 1e-9).all()
+
+
+def test_offsets_of_the_completion_move_the_predictions():
+    model = Completion(OFFSETS, CP(2).model(random_blocks(CP(2).block_shapes(SHAPE), 0)), 1.0, 5.0, draws=made())
+    moved = replace(model, offsets=OFFSETS + Offsets(0.2, [None] * 3))
+    assert (moved.predict(WHERE) > model.predict(WHERE)).all()
+    assert model.predict(WHERE).min() >= 1
+    low, high = model.interval(WHERE, 0.9)
+    assert set(np.unique(np.concatenate([low, high]))) <= {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert (low <= high).all()
+    assert replace(model) == model
+    assert moved != model
+    with pytest.raises(InputError, match="interval"):
+        model.interval(WHERE, 1.5)
+    with pytest.raises(InputError, match="of must be one of"):
+        model.interval(WHERE, 0.9, of="median")
+    with pytest.raises(InputError, match="without posterior draws"):
+        replace(model, draws=None).interval(WHERE)
+
+
+def test_arrays_make_the_same_draws_again():
+    for levels in (LEVELS, np.empty(0)):
+        draws = made(levels=levels)
+        again = PosteriorDraws.from_arrays(CP(2), SHAPE, draws.arrays())
+        assert again == draws
+        assert not again.parameters.flags.writeable
+        changed = {**draws.arrays(), "sigmas": draws.sigmas + 1e-9}
+        assert PosteriorDraws.from_arrays(CP(2), SHAPE, changed) != draws
+    with pytest.raises(InputError, match="'cuts'"):
+        PosteriorDraws.from_arrays(CP(2), SHAPE, {k: v for k, v in draws.arrays().items() if k != "cuts"})
+    with pytest.raises(InputError, match="parameters of the draws"):
+        PosteriorDraws.from_arrays(CP(2), SHAPE, {**draws.arrays(), "parameters": np.zeros((6, 3))})
+    with pytest.raises(InputError, match="finite"):
+        PosteriorDraws.from_arrays(CP(2), SHAPE, {**draws.arrays(), "sigmas": np.full(6, np.nan)})
