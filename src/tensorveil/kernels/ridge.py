@@ -152,7 +152,16 @@ def _systems(c: Code) -> list[tuple[int, int]]:
 
 @intrinsic
 def subtract_products(
-    typingctx: Any, A: Any, target: Any, B: Any, one: Any, one_step: Any, C: Any, other: Any, other_step: Any, count: Any
+    typingctx: Any,
+    A: Any,
+    target: Any,
+    B: Any,
+    one: Any,
+    one_step: Any,
+    C: Any,
+    other: Any,
+    other_step: Any,
+    count: Any,
 ) -> Any:
     """A[target] -= sum over c < count of B[one + c one_step] C[other + c other_step], in all systems at once."""
     number = A.dtype
@@ -402,7 +411,9 @@ def sort_by_mode(
 
 
 @compiled
-def mode_sums(coordinates: Coordinates, values: Any, mean: float, firsts: Integers, sums: Any, counts: Integers) -> None:
+def mode_sums(
+    coordinates: Coordinates, values: Any, mean: float, firsts: Integers, sums: Any, counts: Integers
+) -> None:
     """Sums of x_w - mean and numbers of entries of all indices of all modes; those of mode n begin at firsts[n]."""
     for w in range(coordinates.shape[0]):
         e = values[w] - mean

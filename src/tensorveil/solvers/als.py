@@ -5,7 +5,8 @@ The objective, at given penalties, is
     sum_w (x_w - mean - offsets_w - xhat_w)^2 + sum_b lambda_b |block_b|^2 + sum_n mu_n |offsets of mode n|^2
 
 and every update is its exact minimum over one block (the core: conjugate gradients from the old core), so it never
-rises. Without a given `regularization` the penalties come from the data by empirical Bayes: lambda = residual variance
+rises. On CP models of more than a few thousand observations a row and its offset are one block, solved together by
+vectorised kernels in threads (sorted_entries.py). Without a given `regularization` the penalties come from the data by empirical Bayes: lambda = residual variance
 / prior variance of a factor entry, where that prior makes the model's variance the signal's.
 """
 
@@ -26,8 +27,12 @@ from tensorveil.kernels import blocks
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start, update_blocks
+from tensorveil.solvers.parallel_sgd import ParallelSGD
+from tensorveil.solvers.sorted_entries import SortedEntries, mode_variances
+from tensorveil.solvers.strata import sensible_threads
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
 MULTIPLIERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the rule's penalty, tried on held-out observations
@@ -36,6 +41,11 @@ FEWEST_TO_HOLD_OUT = 50
 FEWEST_SWEEPS = 4
 TRIAL_SWEEPS, TRIAL_TOLERANCE = 20, 3e-4
 RANDOM_STARTS = 2  # besides the spectral one
+FEWEST_FAST = 2**14  # observations from which on kernels made for the rank are worth compiling
+LARGE = 2**20  # from here on the start is a few passes of descent: eigenvectors take too long
+START_PASSES = 6
+LARGEST_TRIED = 2**22  # no penalty is tried on held-out observations beyond: copies of parts, and many sweeps
+PRECISIONS = {"single": np.float32, "double": np.float64}
 SURE = 2.5  # standard errors by which factors and offsets must show before they are believed
 MOST_OF_SIGNAL = 1.5  # factors that vary more than this times the signal, or its limit, have taken noise for it
 FLOOR = 1e-12  # of the variance of the values: the least residual variance, so that every matrix can be factorized
@@ -79,10 +89,12 @@ class ALS:
     ----------
     sweeps : passes over all blocks, at most; a fit ends before when the loss no longer falls
     regularization : lambda of every block and of the offsets; None: by the rule above, its multiple chosen by the error
-        on a tenth of the observations, which the last fit then includes. If no factors predict those better than the
+        on a tenth of the observations (up to four million), which the last fit then includes. If no factors predict those better than the
         offsets alone, beyond chance, the factors are zero: of pure noise the model is (nearly) the mean.
     offsets : whether to fit a mean and one shrunk offset an index; False: factors alone
     tolerance : a fit ends when a sweep lowers the loss by less than this share
+    threads : None: one a core. The result does not depend on it.
+    precision : "double" or "single", of CP models of large data: half the memory and time, the same error to 3 digits
 
     Examples
     --------
@@ -98,12 +110,17 @@ class ALS:
     regularization: float | None = None
     offsets: bool = True
     tolerance: float = 1e-5
+    threads: int | None = None
+    precision: str = "double"
 
     def __post_init__(self) -> None:
         checks.positive_integer("sweeps", self.sweeps)
         if self.regularization is not None:
             checks.positive_number("regularization", self.regularization, "give a number above 0, or None for the rule")
         checks.nonnegative_number("tolerance", self.tolerance)
+        if self.threads is not None:
+            checks.positive_integer("threads", self.threads)
+        checks.choice("precision", self.precision, tuple(PRECISIONS))
 
     def solve(
         self,
@@ -130,13 +147,14 @@ class ALS:
         generator = np.random.default_rng(checks.seed(seed) or 0)
         fit = _Fit(self, family, observations.shape, noise, largest_signal, generator, progress)
         whole = Entries.of(observations.coordinates, observations.values, observations.shape)
-        if self.regularization is not None or len(observations) < FEWEST_TO_HOLD_OUT:
+        if self.regularization is not None or not FEWEST_TO_HOLD_OUT <= len(observations) < LARGEST_TRIED:
             return fit.finish(whole, fit.begin(whole), 1.0)
         held = generator.random(len(observations)) < HOLDOUT_SHARE
         held[0], held[-1] = True, False  # neither part is empty
         part = Entries.of(observations.coordinates[~held], observations.values[~held], observations.shape)
         coordinates, values = observations.coordinates[held], observations.values[held]
-        starts = [fit.begin(part, spectral) for spectral in (True, *(False,) * RANDOM_STARTS)]
+        more = 0 if fit.is_large(part) else RANDOM_STARTS
+        starts = [fit.begin(part, spectral) for spectral in (True, *(False,) * more)]
         errors = values - starts[0].offsets().at(coordinates)
         trials = [fit.run(part, start.copy(), MULTIPLIERS[0], *self._trial) for start in starts]
         state = min(trials, key=lambda trial: trial.losses[-1])
@@ -150,6 +168,7 @@ class ALS:
                 chosen, best, kept = multiplier, error, state
             elif chosen < math.inf:
                 break
+        fit.lists.clear()  # those of the part
         return fit.finish(whole, kept.copy(), chosen)
 
     @property
@@ -205,9 +224,16 @@ class _Fit:
     generator: np.random.Generator
     progress: Callable[[int, float], None] | None
     sweeps_done: int = 0
+    lists: dict[int, SortedEntries] = field(default_factory=dict)
+
+    def is_large(self, data: Entries) -> bool:
+        """Whether the start is found by descent."""
+        return self.family.name == "cp" and len(data.values) >= LARGE
 
     def begin(self, data: Entries, spectral: bool = True) -> _State:
         """Offsets alone, and a model to start from."""
+        if self.is_large(data):
+            return self._begin_large(data)
         zero = self.family.model([np.zeros(block) for block in self.family.block_shapes(self.shape)])
         mean, spread = float(data.values.mean()), float(data.values.var())
         state = _State(zero, zero.parameters.copy(), mean if self.solver.offsets else 0.0, [], [], spread, spread)
@@ -231,6 +257,26 @@ class _Fit:
         else:
             spread = math.sqrt(prior_variance(state.model, state.signal))
             state.parameters = spread * self.generator.standard_normal(zero.parameters.size)
+        return state
+
+    def _begin_large(self, data: Entries) -> _State:
+        """No offsets yet, and what a few passes of descent make of the values."""
+        mean, spread, parts = mode_variances(data.coordinates, data.values, self.shape)
+        descent = ParallelSGD(iterations=START_PASSES, threads=self.solver.threads)
+        run = descent.solve_entries(
+            data.coordinates, data.values, self.shape, self.family, self.generator, constant=self.solver.offsets
+        )
+        state = _State(run.model, run.model.parameters.copy(), run.offsets.mean, [], [], spread, spread)
+        if self.solver.offsets:
+            state.modes = [np.zeros(size) for size in self.shape]
+            squares = spread * len(data.values)
+            variances = [_excess_variance(sums, counts, 0.0, squares) for sums, counts in parts]
+            state.offset_variances = [min(variance, self.largest_signal) for variance in variances]
+        tiny = np.finfo(np.float64).tiny
+        state.residual = max(float(run.loss[-1]), FLOOR * spread, tiny)
+        signal = max(spread - sum(state.offset_variances) - self.noise_variance, FLOOR * spread, tiny)
+        state.signal = min(signal, self.largest_signal)
+        state.limit = MOST_OF_SIGNAL * max(signal, self.largest_signal)
         return state
 
     def run(self, data: Entries, state: _State, multiplier: float, sweeps: int, tolerance: float) -> _State:
@@ -267,6 +313,8 @@ class _Fit:
 
     def _sweep(self, data: Entries, state: _State, multiplier: float) -> float:
         """Update all blocks, then the offsets; returns the mean squared residual."""
+        if self.family.name == "cp" and len(data.values) >= FEWEST_FAST:
+            return self._fast_sweep(data, state, multiplier)
         targets = data.values - state.offsets().at(data.coordinates)
         ridge = self.penalty(state, multiplier)
         effective = update_blocks(data, targets, state.model, state.parameters, ridge)
@@ -274,8 +322,29 @@ class _Fit:
         for mode in range(len(state.modes)):
             effective += self._update_offset(data, state, targets, mode)
         squares = float(((targets - state.offsets().at(data.coordinates)) ** 2).sum())
-        count = len(targets)
-        spread = max(FLOOR * float(data.values.var()), np.finfo(np.float64).tiny)
+        return self._settle(data, state, squares, effective)
+
+    def _fast_sweep(self, data: Entries, state: _State, multiplier: float) -> float:
+        """Update all rows with their offsets, then the mean; returns the mean squared residual."""
+        threads = sensible_threads(self.solver.threads, len(data.values), len(self.shape))
+        dtype = PRECISIONS[self.solver.precision]
+        if id(data) not in self.lists:
+            self.lists[id(data)] = SortedEntries.of(data.coordinates, data.values, self.shape, threads, dtype)
+        entries, R = self.lists[id(data)], state.model.ranks[0]
+        packed = entries.pack(state.model, state.parameters, state.modes)
+        penalties = [self._offset_penalty(state, mode) for mode in range(len(state.modes))]
+        effective = entries.sweep(packed, R, state.mean, self.penalty(state, multiplier), penalties)
+        total, squares = entries.residuals(packed, R, state.mean, bool(state.modes))
+        if state.modes:
+            state.mean += total / len(entries)
+            squares = max(squares - total * total / len(entries), 0.0)
+        state.parameters, state.modes = entries.unpack(packed, state.model, state.modes)
+        return self._settle(data, state, squares, effective)
+
+    def _settle(self, data: Entries, state: _State, squares: float, effective: float) -> float:
+        """Note the residual variance after a sweep; returns the mean squared residual."""
+        count = len(data.values)
+        spread = max(FLOOR * data.variance, np.finfo(np.float64).tiny)
         state.residual = max(squares / max(count - effective, 0.1 * count), self.noise_variance, spread)
         return squares / count
 
@@ -285,6 +354,12 @@ class _Fit:
             return self.solver.regularization
         return multiplier * state.residual / prior_variance(state.model, state.signal)
 
+    def _offset_penalty(self, state: _State, mode: int) -> float:
+        """mu of a mode's offsets; infinite where there are none to be seen."""
+        if self.solver.regularization is not None:
+            return self.solver.regularization
+        return state.residual / state.offset_variances[mode] if state.offset_variances[mode] > 0 else math.inf
+
     def _update_offset(self, data: Entries, state: _State, targets: Floats, mode: int) -> float:
         """The mean and the offsets of one mode, given the others; returns the effective number of parameters."""
         counts = data.counts(mode)
@@ -293,11 +368,8 @@ class _Fit:
         state.mean += change
         remainder -= change
         sums = np.bincount(data.coordinates[:, mode], remainder, minlength=len(counts)) + counts * state.modes[mode]
-        if self.solver.regularization is not None:
-            ridge = self.solver.regularization
-        elif state.offset_variances[mode] > 0:
-            ridge = state.residual / state.offset_variances[mode]
-        else:
+        ridge = self._offset_penalty(state, mode)
+        if math.isinf(ridge):
             return 0.0
         state.modes[mode] = sums / (counts + ridge)
         return float((counts / (counts + ridge)).sum())
@@ -306,13 +378,19 @@ class _Fit:
 def _between_variance(remainder: Floats, data: Entries, mode: int) -> float:
     """Variance between the indices of a mode beyond what the spread within explains, by moments; 0 if there is none."""
     counts = data.counts(mode)
+    sums = np.bincount(data.coordinates[:, mode], remainder, minlength=len(counts))
+    return _excess_variance(sums, counts, float(remainder.sum()), float((remainder**2).sum()))
+
+
+def _excess_variance(sums: Floats, counts: Integers, whole: float, squares: float) -> float:
+    """`_between_variance` from sums and numbers of entries by index, the sum of all values and of their squares."""
     used = counts > 0
-    total, groups = len(remainder), int(used.sum())
+    total, groups = int(counts.sum()), int(used.sum())
     if groups < 2 or total <= groups:
         return 0.0
-    sums = np.bincount(data.coordinates[:, mode], remainder, minlength=len(counts))
-    between = float((sums[used] ** 2 / counts[used]).sum()) - float(remainder.sum()) ** 2 / total
-    within = (float((remainder**2).sum()) - float((sums[used] ** 2 / counts[used]).sum())) / (total - groups)
+    grouped = float((sums[used] ** 2 / counts[used]).sum())
+    between = grouped - whole**2 / total
+    within = (squares - grouped) / (total - groups)
     weight = total - float((counts.astype(np.float64) ** 2).sum()) / total
     excess = between - (groups - 1) * within
     return excess / weight if excess > SURE * math.sqrt(2 * (groups - 1)) * within else 0.0

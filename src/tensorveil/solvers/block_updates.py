@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -14,6 +15,7 @@ from tensorveil.kernels import least_squares
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.tucker import MAX_CORE_CELLS, Tucker
+from tensorveil.solvers.strata import index_counts
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -36,17 +38,24 @@ class Entries:
 
     coordinates: Coordinates
     values: Floats
-    orders: list[Integers]
     begins: list[Integers]
 
     @classmethod
     def of(cls, coordinates: Coordinates, values: Floats, shape: tuple[int, ...]) -> Entries:
-        orders, begins = [], []
-        for mode, size in enumerate(shape):
-            orders.append(np.argsort(coordinates[:, mode], kind="stable"))
-            counts = np.bincount(coordinates[:, mode], minlength=size)
-            begins.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
-        return cls(np.ascontiguousarray(coordinates), np.ascontiguousarray(values), orders, begins)
+        begins = [
+            np.concatenate([[0], np.cumsum(index_counts(coordinates, mode, size))]) for mode, size in enumerate(shape)
+        ]
+        return cls(np.ascontiguousarray(coordinates), np.ascontiguousarray(values), begins)
+
+    @cached_property
+    def orders(self) -> list[Integers]:
+        """For every mode the order of the entries by index, made when first asked for."""
+        return [np.argsort(column, kind="stable") for column in self.coordinates.T]
+
+    @cached_property
+    def variance(self) -> float:
+        """Variance of the values."""
+        return float(self.values.var())
 
     def counts(self, mode: int) -> Integers:
         """Entries of each index."""

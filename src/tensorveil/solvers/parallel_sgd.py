@@ -123,17 +123,32 @@ class ParallelSGD:
         if family.name != "cp":
             raise InputError(f"family must be CP here, got {family}; fit Tucker models with SGD or ALS")
         generator = np.random.default_rng(checks.seed(seed))
-        dtype = PRECISIONS[self.precision]
-        mean, std = _moments(observations.values)
-        shape = observations.shape
-        threads = sensible_threads(self.threads, len(observations), len(shape))
-        zero = family.model([np.zeros(block) for block in family.block_shapes(shape)])
-        level = (LEVEL / zero.ranks[0]) ** (1 / zero.order)
-        first = level * (1 + SPREAD * generator.standard_normal(zero.parameters.size))
-        shift = LEVEL - mean / std
-        strata = Strata.of(
-            observations.coordinates, observations.values, zero, threads, dtype, generator, 1 / std, shift
+        return self.solve_entries(
+            observations.coordinates, observations.values, observations.shape, family, generator, progress
         )
+
+    def solve_entries(
+        self,
+        coordinates: NDArray[np.uint32],
+        values: Floats,
+        shape: tuple[int, ...],
+        family: ModelFamily,
+        generator: np.random.Generator,
+        progress: Callable[[int, float], None] | None = None,
+        constant: bool = True,
+    ) -> ParallelSGDRun:
+        """`solve` for bare arrays; without a constant, the model alone is to predict the values."""
+        dtype = PRECISIONS[self.precision]
+        mean, std = _moments(values)
+        if not constant:
+            std = math.copysign(std, mean)
+        threads = sensible_threads(self.threads, len(values), len(shape))
+        zero = family.model([np.zeros(block) for block in family.block_shapes(shape)])
+        aim = LEVEL if constant else max(mean / std, LEVEL)
+        level = (aim / zero.ranks[0]) ** (1 / zero.order)
+        first = level * (1 + SPREAD * generator.standard_normal(zero.parameters.size))
+        shift = LEVEL - mean / std if constant else 0.0
+        strata = Strata.of(coordinates, values, zero, threads, dtype, generator, 1 / std, shift)
         rate = self.learning_rate
         for _ in range(MOST_RESTARTS + 1):
             parameters = padded_parameters(zero.replace_parameters(first), dtype)
@@ -142,7 +157,7 @@ class ParallelSGD:
                 found = unpadded(parameters, zero, dtype) * abs(std) ** (1 / zero.order)
                 if std < 0:
                     found[: zero.factors[0].size] *= -1
-                offsets = Offsets(mean - LEVEL * std, [None] * zero.order)
+                offsets = Offsets(-shift * std, [None] * zero.order)
                 return ParallelSGDRun(zero.replace_parameters(found), offsets, losses, threads, rate)
             rate /= 2
         raise DivergenceError(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tensorveil.kernels import ridge
 from tensorveil.kernels.vectors import Constants, padded
 from tensorveil.models.factor_model import FactorModel
-from tensorveil.solvers.strata import CHUNK, run_apart
+from tensorveil.solvers.strata import CHUNK, index_counts, run_apart
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -78,9 +78,7 @@ class SortedEntries:
             return parameters, []
         return parameters, np.split(rows[:, R].astype(np.float64), np.cumsum(self.shape)[:-1])
 
-    def sweep(
-        self, packed: NDArray[Any], R: int, mean: float, penalty: float, offset_penalties: list[float]
-    ) -> float:
+    def sweep(self, packed: NDArray[Any], R: int, mean: float, penalty: float, offset_penalties: list[float]) -> float:
         """Solve the rows of all modes in turn, each with its offset; returns the effective number of parameters."""
         effective = 0.0
         for mode in range(len(self.shape)):
@@ -146,14 +144,10 @@ def mode_variances(
 
 
 def _sorted(coordinates: Coordinates, values: Floats, mode: int, size: int, dtype: Any) -> ModeList:
-    counts = np.zeros(size, dtype=np.int64)
-    for begin in range(0, len(values), CHUNK):
-        counts += np.bincount(coordinates[begin : begin + CHUNK, mode], minlength=size)
-    begins = np.concatenate([[0], np.cumsum(counts)])
+    begins = np.concatenate([[0], np.cumsum(index_counts(coordinates, mode, size))])
     others = np.empty((len(values) + ridge.AHEAD, coordinates.shape[1] - 1), dtype=np.uint32)
     sorted_values = np.empty(len(values), dtype=dtype)
     ridge.sort_by_mode(coordinates, values, mode, begins, others, sorted_values)
     parts = min(max(len(values) // ENTRIES_A_PART, FEWEST_PARTS), MOST_PARTS)
     cuts = np.searchsorted(begins, np.linspace(0, len(values), parts + 1)[1:-1])
     return ModeList(others, sorted_values, begins, np.concatenate([[0], np.minimum(cuts, size), [size]]))
-

@@ -101,7 +101,7 @@ class Strata:
         tiles = int(np.prod(cuts))
         parts = []
         for n, size in enumerate(shape):
-            counts = _counts(coordinates, n, size)
+            counts = index_counts(coordinates, n, size)
             middle = np.cumsum(counts) - counts / 2
             cell = np.minimum(middle * (threads * cuts[n] / len(values)), threads * cuts[n] - 1).astype(np.int64)
             block, tile = np.divmod(cell, cuts[n])
@@ -198,7 +198,7 @@ def _tiles(shape: tuple[int, ...], bytes_a_row: int, entries: int, threads: int)
     return cuts
 
 
-def _counts(coordinates: NDArray[np.uint32], mode: int, size: int) -> Integers:
+def index_counts(coordinates: NDArray[np.uint32], mode: int, size: int) -> Integers:
     """Entries of each index, without a copy of the column."""
     counts = np.zeros(size, dtype=np.int64)
     for begin in range(0, len(coordinates), CHUNK):
