@@ -97,7 +97,7 @@ def test_two_data_sets_in_one_file(run, path):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (("show", "none.sqlite"), "existing file"),
+        (("show", "none.sqlite"), "make it with tensorveil ledger create"),
         (("export", "none.sqlite"), "existing file"),
         (("create", "L.sqlite", "--dataset", "x", "--unit", "person", "--epsilon", "1"), "unit"),
         (("create", "L.sqlite", "--dataset", "x", "--unit", "value", "--epsilon", "-1"), "epsilon"),

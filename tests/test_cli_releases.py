@@ -76,7 +76,7 @@ def test_files_without_a_header_and_unknown_labels(tmp_path):
         run("predict", folder, source, *options)
     assert not (tmp_path / "out.csv").exists()
     result = run("predict", folder, source, *options, "--unknown", "offsets")
-    assert "1 rows have labels that the release does not know" in result.output
+    assert "1 row with labels that the release does not know" in result.output
     assert len(rows_of(tmp_path / "out.csv")) == 2
 
 
@@ -107,10 +107,13 @@ def test_an_owner_predicts_for_itself_alone_and_the_file_says_so(tmp_path):
     others = write(tmp_path / "others.csv", {"user": ["ann"], "film": [10], "day": ["1998-03-07"]})
     with pytest.raises(tv.InputError, match="every owner predicts for itself"):
         run("predict", folder, others, "--own", own, "--out", tmp_path / "stolen.csv")
-    with pytest.raises(tv.InputError, match="personalize"):
+    days = write(tmp_path / "days.csv", {"user": ["ann"], "day": ["1998-03-07"]})
+    with pytest.raises(tv.InputError, match="COORDS must be of the user of"):
+        run("predict", folder, days, "--own", own, "--top", 2, "--out", tmp_path / "stolen.csv")
+    with pytest.raises(tv.InputError, match="--own must be given for a joint release"):
         run("predict", folder, others, "--out", tmp_path / "stolen.csv")
     everybody = write(tmp_path / "all.csv", {**cells(range(120)), "rating": observations().values.tolist()})
-    with pytest.raises(tv.InputError, match="take only yours"):
+    with pytest.raises(tv.InputError, match="rows of one user, got 6; take only yours"):
         run("predict", folder, source, "--own", everybody, "--out", tmp_path / "stolen.csv")
     assert not (tmp_path / "stolen.csv").exists()
     with pytest.raises(tv.InputError, match="joint release"):
@@ -218,6 +221,7 @@ def test_compare_warns_when_units_differ():
         (("predict", "DIR", "cells.csv", "--out", "x.txt"), r"\.csv or \.parquet"),
         (("predict", "DIR", "cells.csv", "--out", "no/such/folder/x.csv"), "writable folder"),
         (("predict", "DIR", "cells.csv", "--mode", "film", "--out", "x.csv"), "--top"),
+        (("predict", "DIR", "cells.csv", "--top", "0", "--out", "x.csv"), "--top must be at least 1"),
         (("predict", "DIR", "cells.csv", "--top", "3", "--out", "x.csv"), "must be free"),
         (("predict", "DIR", "cells.csv", "--unknown", "guess", "--out", "x.csv"), "unknown must be"),
         (("predict", "none", "cells.csv", "--out", "x.csv"), "must be a folder"),

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tensorveil.release.release import Release as Release
     from tensorveil.release.verification import verify as verify
     from tensorveil.solvers.als import ALS as ALS
+    from tensorveil.solvers.posterior import Posterior as Posterior
     from tensorveil.solvers.sgd import SGD as SGD
     from tensorveil.solvers.start import NormalStart as NormalStart
     from tensorveil.solvers.start import UniformStart as UniformStart
@@ -80,6 +81,7 @@ _HOMES = {
     "NormalStart": "tensorveil.solvers.start",
     "Observations": "tensorveil.data.observations",
     "SGD": "tensorveil.solvers.sgd",
+    "Posterior": "tensorveil.solvers.posterior",
     "TensorveilError": "tensorveil.errors",
     "Tucker": "tensorveil.models.tucker",
     "TuckerModel": "tensorveil.models.tucker",

@@ -606,7 +606,7 @@ def test_texts_that_are_no_table_are_refused(write, content, message):
         ({"bins": ["day"]}, "bins must map"),
         ({"bins": {"film": "day"}, "shape": (2, 3)}, "a binned mode must have times and not a size"),
         ({"labels": {"time": [1]}}, "labels must be for modes, got 'time'"),
-        ({"labels": {"user": []}}, "the labels of 'user' must be a list"),
+        ({"labels": {"user": []}}, "the labels of 'user' must be at least one, got none"),
         ({"labels": {"user": [1.5]}}, "must be texts, whole numbers or dates"),
         ({"labels": {"user": ["a", None]}}, "must be texts, whole numbers or dates"),
         ({"labels": {"user": ["a", "a"]}}, "must be different"),
@@ -631,6 +631,13 @@ def test_arguments_that_do_not_fit_are_refused(write, arguments, message):
     told = {"path": write(text(ROWS)), "modes": MODES, "value": "stars", **arguments}
     with pytest.raises(InputError, match=message):
         read(**told)
+
+
+def test_a_folder_without_a_name_is_named_in_the_error(tmp_path, monkeypatch):
+    (tmp_path / "bad.parquet").write_bytes(b"no Parquet")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^\. must be a Parquet file"):
+        read(".", MODES, "stars")
 
 
 def test_folders_and_other_formats_refuse_what_is_not_theirs(write, tmp_path):

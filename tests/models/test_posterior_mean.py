@@ -16,11 +16,12 @@ from tensorveil.models.tucker import Tucker
 
 SHAPE = (4, 3, 5)
 LEVELS = np.linspace(-1, 1, 5)
+SMALL = CP(2)
 WHERE = all_coordinates(SHAPE).astype(np.uint32)
 OFFSETS = Offsets(0.1, [np.linspace(-0.2, 0.2, 4), np.zeros(3), np.linspace(0.1, -0.1, 5)])
 
 
-def made(family=CP(2), levels=LEVELS, count=6):
+def made(family=SMALL, levels=LEVELS, count=6):
     generator = np.random.default_rng(0)
     blocks = [
         0.5 * np.concatenate([b.ravel() for b in random_blocks(family.block_shapes(SHAPE), s)]) for s in range(count)

@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 import tensorveil as tv
 from saved_releases import CELLS, LABELS, NAMES, SHAPE, made, observations
+from tensorveil.release.evaluation import evaluate_table
 from tensorveil.release.predictions import everybody, predict_rows, top_table
 
 ROWS = np.random.default_rng(4).permutation(len(CELLS))[:30]
@@ -183,3 +184,14 @@ def test_everybodys_rows_are_those_that_each_owner_computes_alone():
         np.testing.assert_allclose(together.predict(cells), alone.predict(cells), rtol=1e-12)
     with pytest.raises(tv.InputError, match="joint release"):
         everybody(made("pure"), data)
+
+
+def test_a_first_row_that_was_taken_for_a_header_is_not_told():
+    """A file without a header: what stands in place of the names are private values."""
+    row = {"ann": ["bob"], "10": ["20"], "4": ["3"]}
+    with pytest.raises(tv.InputError, match=r"must have the columns .* without a header") as refused:
+        made("gaussian").predict_table(pa.table(row))
+    assert "ann" not in str(refused.value)
+    with pytest.raises(tv.InputError, match="must be in a column") as refused:
+        evaluate_table(made("gaussian"), pa.table(row))
+    assert "ann" not in str(refused.value)

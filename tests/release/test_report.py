@@ -386,3 +386,10 @@ def test_colours_can_be_told_from_their_ground():
         for ground in ["#ffffff", *(named[place] for place in places)]:
             assert contrast(named[text], ground) >= 4.5
     assert contrast("#ffffff", named["no"]) >= 4.5
+
+
+def test_the_first_screen_says_how_much_almost_is():
+    """At epsilon 5 readers may learn a lot: the word alone would mislead who signs."""
+    first = Page(report_html(release := release_of(epsilon=5.0, delta=0.0), Certificate.of(release))).text
+    assert "“Almost” is a factor of up to 149 in probability." in first
+    assert "“Almost” is a factor of up to 2.72 in probability, and δ on top." in Page(PAGES["proven"]).text

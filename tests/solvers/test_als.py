@@ -15,6 +15,7 @@ from tensorveil.data.synthetic import cp_tensor, observe, tucker_tensor
 from tensorveil.errors import InputError
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
+from tensorveil.solvers import als
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.block_updates import Entries, prior_variance, solve_core
 from tensorveil.solvers.sgd import SGD
@@ -109,10 +110,10 @@ def test_the_core_by_conjugate_gradients_solves_the_dense_system(ranks):
 @pytest.mark.parametrize("tensor, family", [(cp_tensor, CP(3)), (tucker_tensor, Tucker(3))], ids=["cp", "tucker"])
 def test_it_beats_sgd_on_the_benchmark_of_the_paper(tensor, family):
     data = observe(tensor(seed=0), snr_kind="variances", seed=1)
-    als = relative_error(ALS().solve(data.train, family), data.truth)
+    found = relative_error(ALS().solve(data.train, family), data.truth)
     sgd = relative_error(SGD().solve(data.train, family, seed=0).model, data.truth)
-    assert als < 0.35
-    assert als < 0.5 * sgd
+    assert found < 0.35
+    assert found < 0.5 * sgd
 
 
 @pytest.mark.parametrize("family", [CP(3), Tucker(2)], ids=str)
@@ -231,3 +232,50 @@ def test_movielens_users_and_films(split, error):
     )
     predictions = np.clip(ALS().solve(train, CP(5)).predict(test.coordinates), 1, 5)
     assert np.sqrt(np.mean((predictions - test.values) ** 2)) < error
+
+
+def planted(shape, rank, count, seed=0):
+    """Factors N(1, 1), noise of half the signal's spread, and offsets: benchmarks/speed.py's workload, smaller."""
+    generator = np.random.default_rng(seed)
+    factors = [generator.normal(1, 1, (size, rank)) for size in shape]
+    where = np.column_stack([generator.integers(0, size, count) for size in shape])
+    values = np.prod([factor[where[:, n]] for n, factor in enumerate(factors)], axis=0).sum(axis=1)
+    noise = 0.5 * values.std()
+    return Observations(where, values + noise * generator.standard_normal(count), shape, duplicates="keep"), noise
+
+
+def test_vectorised_sweeps_never_raise_the_objective_and_tell_the_loss(monkeypatch):
+    monkeypatch.setattr(als, "FEWEST_FAST", 1)
+    data = observed(cp_tensor((7, 6, 5), 3, seed=1) * 10, 0.6, noise=0.5)
+    for offsets in (True, False):
+        runs = [ALS(sweeps, 0.4, offsets, 0.0).solve(data, CP(3)) for sweeps in (1, 2, 3, 6, 15)]
+        values = [objective(run, data, 0.4) for run in runs]
+        assert all(after <= before * (1 + 1e-9) for before, after in pairwise(values))
+        residuals = data.values - runs[-1].predict(data.coordinates)
+        assert runs[-1].loss[-1] == pytest.approx(np.mean(residuals**2))
+
+
+def test_vectorised_and_plain_sweeps_end_at_the_same_minimum(monkeypatch):
+    data = observed(cp_tensor((9, 8, 7), 2, seed=3) * 10, 0.7, noise=0.2)
+    plain = ALS(800, 0.5, True, 0.0).solve(data, CP(2))
+    monkeypatch.setattr(als, "FEWEST_FAST", 1)
+    fast = ALS(800, 0.5, True, 0.0).solve(data, CP(2))
+    np.testing.assert_allclose(fast.predict(data.coordinates), plain.predict(data.coordinates), atol=1e-3)
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_large_data_start_from_descent_and_reach_the_noise_in_few_sweeps(monkeypatch, precision, offsets):
+    monkeypatch.setattr(als, "LARGE", 100_000)
+    monkeypatch.setattr(als, "LARGEST_TRIED", 100_000)
+    data, noise = planted((600, 400, 50), 4, 120_000)
+    test, train = data.take(np.arange(10_000)), data.take(np.arange(10_000, len(data)))
+    run = ALS(sweeps=13, offsets=offsets, precision=precision).solve(train, CP(4), seed=0)
+    assert np.sqrt(np.mean((run.predict(test.coordinates) - test.values) ** 2)) < 1.1 * noise
+
+
+def test_the_number_of_threads_does_not_change_the_result():
+    data, _ = planted((60, 50, 40), 3, 20_000)
+    one, two = (ALS(sweeps=5, regularization=1.0, threads=threads).solve(data, CP(3)) for threads in (1, 2))
+    assert one.model == two.model
+    assert one.offsets == two.offsets

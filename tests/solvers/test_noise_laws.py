@@ -64,7 +64,7 @@ def test_bins_of_continuous_values_keep_their_cuts():
     assert law.levels.size == 0
 
 
-@pytest.mark.parametrize("epsilon", [3.0, 5.0])
+@pytest.mark.parametrize("epsilon", [5.0, 10.0])  # with as many symbols as levels
 def test_what_stands_for_symbols_is_right_on_average(epsilon):
     _, behind, _ = truth(0.35)
     channel = design_channel(LEVELS, epsilon)

@@ -1,5 +1,7 @@
 """The program `tensorveil`: its commands, and what an error looks like."""
 
+import signal
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -24,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: half the start-up time, and readable in any terminal
 )
 
-WRONG_INPUT, LEDGER_REFUSED = 2, 3
+WRONG_INPUT, LEDGER_REFUSED, INTERRUPTED = 2, 3, 130
 
 
 def _print_version(wanted: bool) -> None:
@@ -42,24 +44,45 @@ def options(
     """Complete partly observed tensors under differential privacy."""
 
 
-app.command()(complete)
-app.command()(predict)
-app.command()(evaluate)
-app.command()(verify)
-app.command("inspect")(inspect_release)
-app.command()(compare)
-app.command()(audit)
-app.command()(demo)
+app.command(short_help="From a file to a private release: plan, price, run, report.")(complete)
+app.command(short_help="Predict the cells in a file, or the best for some labels.")(predict)
+app.command(short_help="Errors against true values; for inside use.")(evaluate)
+app.command(short_help="Recompute the guarantee and check every file.")(verify)
+app.command("inspect", short_help="Show what a release is and promises.")(inspect_release)
+app.command(short_help="Put two releases side by side.")(compare)
+app.command(short_help="Try to refute the epsilon of a mechanism by attacks.")(audit)
+app.command(short_help="The whole way once, on made-up taxi trips.")(demo)
 app.add_typer(ledger_app, name="ledger")
 
 
 def main() -> None:
     """Run the command line; an error of ours is one line and an exit status, not a traceback."""
+    pressed: list[bool] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        pressed.append(True)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else the caller ignores it (nohup)
+        signal.signal(signal.SIGINT, interrupt)
     try:
         app()
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            typer.echo("interrupted", err=True)
+        raise
     except TensorveilError as error:
         typer.echo(f"error: {error}", err=True)
         raise SystemExit(LEDGER_REFUSED if isinstance(error, BudgetError) else WRONG_INPUT) from None
     except OSError as error:  # a file that cannot be read or written
         typer.echo(f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True)
         raise SystemExit(WRONG_INPUT) from None
+    except Exception:
+        if not pressed:
+            raise
+        typer.echo("interrupted", err=True)  # an import in C turns Ctrl-C into an error of its own
+        raise SystemExit(INTERRUPTED) from None
+    finally:
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)

@@ -76,6 +76,11 @@ def _names(found: Any) -> tuple[str, ...]:
     return tuple(part.strip() for part in parts)
 
 
+def _names_of_all(found: Any) -> tuple[str, ...]:
+    """Names of an option that may come several times, each time with commas or without."""
+    return _names(found) if isinstance(found, str) else tuple(name for part in _names(found) for name in _names(part))
+
+
 def _sizes(found: Any) -> tuple[int, ...]:
     parts = found.split(",") if isinstance(found, str) else found if isinstance(found, list) else [found]
     try:
@@ -144,7 +149,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "columns": _names,
     "bin": _pairs,
     "labels": _pairs,
-    "public_labels": _names,
+    "public_labels": _names_of_all,
     "shape": _sizes,
     "first_index": _whole,
     "duplicates": _text,
@@ -349,6 +354,8 @@ def _ledger(job: Job) -> Ledger | None:
         return None
     from tensorveil.release.ledger import Ledger
 
+    if not job.ledger.is_file():
+        raise InputError(f"--ledger must be an existing file, got {job.ledger}; make it with tensorveil ledger create")
     return Ledger(job.ledger)
 
 

@@ -17,9 +17,9 @@ def progress_bar(shown: bool = True) -> Iterator[Callable[[str, int, int], None]
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(
-        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, disable=not shown
-    ) as bar:
+    console = Console(stderr=True)
+    hidden = not shown or not console.is_terminal  # in a log the bar would leave empty lines
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden) as bar:
         line = bar.add_task("", total=None)
 
         def advance(what: str, done: int, total: int) -> None:
@@ -36,3 +36,8 @@ def say(text: str, *, aside: bool = False) -> None:
 def print_json(found: Any) -> None:
     """Print what a program reads."""
     typer.echo(json.dumps(found, indent=1, allow_nan=False))
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things, e.g. "1 row" or "2,000 rows"."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tensorveil.cli.complete import Job, run_job
+from tensorveil.errors import InputError
 
 
 def demo(
@@ -24,8 +25,11 @@ def demo(
     from tensorveil.release.release import Release
 
     console = Console()
+    file, release_folder = out / "trips.csv", out / "release"
+    if release_folder.exists() and not file.exists():
+        raise InputError(f"--out must be new or of an earlier demonstration, got {out} with a release; choose another")
     out.mkdir(parents=True, exist_ok=True)
-    data, file, release_folder = demonstration.make_data(), out / "trips.csv", out / "release"
+    data = demonstration.make_data()
     demonstration.write_data(data, file)
     if (release_folder / "certificate.json").exists():
         shutil.rmtree(release_folder)  # of an earlier demonstration

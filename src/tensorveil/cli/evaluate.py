@@ -31,7 +31,7 @@ def evaluate(
     """
     from dataclasses import asdict
 
-    from tensorveil.cli.console import print_json, say
+    from tensorveil.cli.console import counted, print_json, say
     from tensorveil.cli.predict import own_observations
     from tensorveil.data.files import read_table
     from tensorveil.release.evaluation import evaluate_table
@@ -48,7 +48,7 @@ def evaluate(
     from rich.console import Console
     from rich.table import Table
 
-    title = f"{found.rows:,} rows" + (f", {found.personal}" if found.personal else "")
+    title = counted(found.rows, "row") + (f", {found.personal}" if found.personal else "")
     shown = Table(title=title, caption=WARNING)
     for heading in ("prediction", "RMSE", "MAE"):
         shown.add_column(heading, justify="left" if heading == "prediction" else "right", no_wrap=True)
@@ -63,4 +63,5 @@ def evaluate(
     Console(markup=False).print(shown)
     if found.unknown_rows:
         told = ", ".join(f"{count:,} {name}" for name, count in found.unknown.items())
-        say(f"{found.unknown_rows:,} rows have labels unknown to the release ({told}): predicted by known offsets")
+        unknown = counted(found.unknown_rows, "row") + " with labels unknown to the release"
+        say(f"{unknown} ({told}): predicted by known offsets")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tensorveil.cli.console import print_json, say
+from tensorveil.errors import InputError
 
 BROKEN = 1  # exit status of an export whose chain is broken
 
@@ -52,6 +53,7 @@ def show(
     """
     from tensorveil.release.ledger import Ledger
 
+    _check_there(path)
     found = Ledger(path).export()  # opening refuses a ledger that was tampered with
     if as_json:
         print_json({name: found[name] for name in ("format", "verified", "head", "datasets")})
@@ -75,6 +77,7 @@ def raise_budget(
     """
     from tensorveil.release.ledger import Ledger
 
+    _check_there(path)
     account = Ledger(path)
     _, before, chance = account.budget(dataset)
     account.raise_budget(dataset, epsilon, delta, why=why)
@@ -93,11 +96,17 @@ def export(path: LedgerFile) -> None:
     """
     from tensorveil.release.ledger import export_ledger
 
+    _check_there(path)
     found = export_ledger(path)
     print_json(found)
     if not found["verified"]:
         say(f"error: the ledger's chain is broken at {found['fault']}", aside=True)
         raise typer.Exit(BROKEN)
+
+
+def _check_there(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"LEDGER must be an existing file, got {path}; make it with tensorveil ledger create")
 
 
 def _described(name: str, told: dict[str, Any]) -> str:

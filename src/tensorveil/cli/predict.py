@@ -50,7 +50,7 @@ def predict(
     freely, and the K cells with the highest predictions are written with their rank. With --mode film every film comes
     up once, at its best cell.
     """
-    from tensorveil.cli.console import print_json, say
+    from tensorveil.cli.console import counted, print_json, say
     from tensorveil.data.files import read_table
     from tensorveil.release.predictions import predicted_arrow, top_table
     from tensorveil.release.release import Release
@@ -59,7 +59,12 @@ def predict(
         raise InputError(f"--out must end in .csv or .parquet, got {out.name}; rename it")
     if mode is not None and top is None:
         raise InputError("--mode must go with --top, got it alone; add --top K")
+    if top is not None and top < 1:
+        raise InputError(f"--top must be at least 1, got {top}; say how many cells a row shall get")
     release = Release.load(directory)
+    if own is None and release.withheld_mode is not None:
+        name = release.mode_names[release.withheld_mode]
+        raise InputError(f"--own must be given for a joint release, got none; name a file with one {name}'s own rows")
     table = read_table(coordinates, format=format, columns=None if columns is None else columns.split(","))
     model, whom = None, ""
     if own is not None:
@@ -80,21 +85,30 @@ def predict(
     if as_json:
         print_json({"out": str(out), "rows": found.num_rows, "unknown_rows": unknown_rows, "use": for_whom})
         return
-    say(f"wrote {found.num_rows:,} rows to {out}: {for_whom}")
+    say(f"wrote {counted(found.num_rows, 'row')} to {out}: {for_whom}")
     if unknown_rows:
-        say(f"{unknown_rows:,} rows have labels that the release does not know: predicted by the offsets of the known")
+        told = counted(unknown_rows, "row") + " with labels that the release does not know"
+        say(f"{told}: predicted by the offsets of the known")
 
 
 def _as_owner(release: "Release", own: Path, table: Any) -> tuple["Completion", str, Any]:
     """The owner's model, who that is, and the table, with the owner filled in where it does not say."""
     import pyarrow as pa
 
+    from tensorveil.release.predictions import indices_of
+
     mode = release.withheld_mode
     if mode is None:
         raise InputError("--own must go with a joint release (unit slice), got another; it predicts for everybody")
-    model = release.personalize(own_observations(release, own))
+    mine = own_observations(release, own)
+    owners = len(set(mine.coordinates[:, mode].tolist()))
+    if owners != 1:
+        raise InputError(f"{own.name} must have rows of one {release.mode_names[mode]}, got {owners}; take only yours")
+    model = release.personalize(mine)
     name, labels, owner = release.mode_names[mode], release.labels[mode], model.owned_index
     label = owner if labels is None else labels[owner].item() if hasattr(labels[owner], "item") else labels[owner]
+    if name in table.column_names and (indices_of(release, mode, table.column(name)) != owner).any():
+        raise InputError(f"COORDS must be of the {name} of {own.name}, got others; every owner predicts for itself")
     if name not in table.column_names:
         table = table.append_column(name, pa.array([label] * table.num_rows))
     return model, f"{name} {label}", table
@@ -111,12 +125,14 @@ def own_observations(
     from tensorveil.data import tables
     from tensorveil.data.files import read_table
     from tensorveil.data.observations import Observations
+    from tensorveil.data.text_files import shown_names
     from tensorveil.release.predictions import coordinates_in, unknown_labels
 
     table = read_table(path, format=format, columns=columns)
     name = release.value_name if value is None else value
     if name not in table.column_names:
-        raise InputError(f"{path.name} must have a column {name!r} of values, got {table.column_names}; rename it")
+        told = shown_names(table.column_names)
+        raise InputError(f"{path.name} must have a column {name!r} of values, got {told}; rename it")
     where = coordinates_in(release, table)
     missing = unknown_labels(release, where)
     mode = release.withheld_mode

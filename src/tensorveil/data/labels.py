@@ -144,7 +144,9 @@ def label_list(source: Any, name: str) -> Labels:
         raise InputError(
             f"the labels of {name!r} must be a list, got something else; give one label an index"
         ) from error
-    if array.ndim != 1 or not array.size:
+    if array.ndim == 1 and not array.size:
+        raise InputError(f"the labels of {name!r} must be at least one, got none; give one label an index")
+    if array.ndim != 1:
         raise InputError(
             f"the labels of {name!r} must be a list, got an array of shape {array.shape}; give one an index"
         )

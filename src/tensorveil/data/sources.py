@@ -169,7 +169,7 @@ def _parquet_reading(path: Path, asked: Asked) -> Reading:
         raise
     except (pa.ArrowException, MemoryError, OSError, ValueError) as error:
         raise InputError(
-            f"{path.name} must be a Parquet file, or parts with the same columns, got something else "
+            f"{path.name or path} must be a Parquet file, or parts with the same columns, got something else "
             f"({type(error).__name__}); write it again"
         ) from error
     if rows == 0:

@@ -286,5 +286,5 @@ def _check_beginning(path: Path) -> None:
 def _not_unicode(path: Path, line: int) -> InputError:
     return InputError(
         f"{path.name} must be a text in UTF-8, got other bytes in line {line}; "
-        "convert it, e.g. with: iconv -f latin1 -t utf-8"
+        "convert it, e.g. with: iconv -f latin1 -t utf-8 (or -f utf-16)"
     )

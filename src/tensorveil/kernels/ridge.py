@@ -1,7 +1,7 @@
 """Ridge regressions of all rows of a CP factor matrix at full speed: batches, registers, lanes.
 
-The rows of mode n are the solutions of (H + lambda I) row = g with H = sum_w phi_w phi_w^T, g = sum_w t_w phi_w over the
-row's own entries, which lie next to each other in a list sorted by that mode. A row may hold an offset as its last
+The rows of mode n are the solutions of (H + lambda I) row = g with H = sum_w phi_w phi_w^T, g = sum_w t_w phi_w over
+the row's own entries, which lie next to each other in a list sorted by that mode. A row may hold an offset as its last
 number: its feature is 1, and the offsets of the other modes are taken off the value,
 
     t_w = x_w - mean - sum of the other modes' offsets.

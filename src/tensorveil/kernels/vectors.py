@@ -33,7 +33,7 @@ class Constants:
         self.numbers = tuple(int(number) for number in numbers)
 
 
-class ConstantsType(types.Type):  # type: ignore[misc]
+class ConstantsType(types.Type):
     """Type of `Constants`: other numbers, another type."""
 
     def __init__(self, numbers: tuple[int, ...]) -> None:
@@ -147,6 +147,26 @@ class Code:
                 high = b.shuffle_vector(total, undefined, ir.Constant(kind, list(range(lanes, 2 * lanes))))
                 total = b.fadd(low, high)
         return b.extract_element(total, INT32(0))
+
+    def whole(self, vector: Any) -> Any:
+        """Numbers rounded towards zero, as 64-bit integers; right for finite doubles below 2^51.
+
+        Adding 1.5 * 2^52 to a whole number leaves it, in two's complement, in the last bits of the sum.
+        """
+        b, lanes = self.builder, vector.type.count
+        kind = vector.type
+        truncate = declared(b.module, ir.FunctionType(kind, [kind]), f"llvm.trunc.v{lanes}f64")
+        magic = ir.Constant(kind, [6755399441055744.0] * lanes)
+        integers = ir.VectorType(INT64, lanes)
+        bits = b.bitcast(b.fadd(b.call(truncate, [vector]), magic), integers)
+        return b.sub(bits, ir.Constant(integers, [0x4338000000000000] * lanes))
+
+    def add_whole(self, vector: Any, row: Any, begin: Any) -> None:
+        """Add 64-bit integers to those from `begin` on after `row`."""
+        b = self.builder
+        place = INT64(begin) if isinstance(begin, int) else begin
+        address = _as(b, b.gep(row, [place], source_etype=INT64), vector.type)
+        b.store(b.add(b.load(address, align=8, typ=vector.type), vector), address, align=8)
 
     def prefetch(self, row: Any, length: int) -> None:
         """Ask for the cache lines of a row, to be written."""

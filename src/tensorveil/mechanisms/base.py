@@ -108,20 +108,9 @@ class Mechanism(ABC):
             cost,
             0.0 if pure else request.delta,
             design.gaussian_coordinates,
-            assumptions_checked=(
-                f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}] before anything reads them",
-                "shape, bounds, ranks, steps and noise scales are fixed before the data are read",
-                "noise comes from a cryptographic generator keyed by the operating system",
-            ),
+            assumptions_checked=checked_by_code(request.bounds),
             assumptions_trusted=(
-                "bounds, shape, labels and expected count were chosen without looking at the data",
-                "each unit of the data is one unit of privacy: nobody is behind two of them",
-                "running time and memory are not observed",
-                *(
-                    ["norm-exponential noise is drawn in floating point and rounded; its last bits are not proven"]
-                    if any("norm-exponential" in stage.noise for stage in design.stages)
-                    else []
-                ),
+                *trusted_to_the_caller([stage.noise for stage in design.stages]),
                 *design.assumptions_trusted,
             ),
         ).sealed()
@@ -135,6 +124,27 @@ class Mechanism(ABC):
         self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
     ) -> Completion:
         """Complete; every reading of the data passes through `noise`, everything else is public."""
+
+
+def checked_by_code(bounds: Bounds) -> tuple[str, ...]:
+    """What every run makes sure of, in the words of guarantees."""
+    return (
+        f"values are clipped to [{bounds.low:g}, {bounds.high:g}] before anything reads them",
+        "shape, bounds, ranks, steps and noise scales are fixed before the data are read",
+        "noise comes from a cryptographic generator keyed by the operating system",
+    )
+
+
+def trusted_to_the_caller(noises: Sequence[str]) -> tuple[str, ...]:
+    """What no run can check, in the words of guarantees; `noises` are the laws of the stages' noise, in words."""
+    found = (
+        "bounds, shape, labels and expected count were chosen without looking at the data",
+        "each unit of the data is one unit of privacy: nobody is behind two of them",
+        "running time and memory are not observed",
+    )
+    if any("norm-exponential" in noise for noise in noises):
+        found += ("norm-exponential noise is drawn in floating point and rounded; its last bits are not proven",)
+    return found
 
 
 def ideal_budget(epsilon: float, delta: float, coordinates: int) -> tuple[float, float]:

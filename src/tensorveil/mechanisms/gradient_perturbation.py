@@ -33,6 +33,7 @@ from tensorveil.privacy.noise import GAUSSIAN_DELTA, GRID_BITS, LARGEST_SUM, Noi
 from tensorveil.privacy.plan import Plan, Request, Stage
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
+from tensorveil.solvers.gradient_sums import joint_sums, local_order
 from tensorveil.solvers.noisy_descent import LARGEST_PARAMETER, TINY, Level, NoisyDescent, believed_counts
 
 Floats = NDArray[np.float64]
@@ -353,7 +354,7 @@ def _descend(
     unit, settings = data.unit, plan.settings
     form, steps = settings["form"], settings["steps"]
     share = settings.get("sampling_probability", 1.0)
-    order = np.arange(len(data))
+    order = np.arange(len(data)) if share < 1 else local_order(data.coordinates, state.model())
     if unit.whole_slices:  # [L7] a rule that reads one slice's own observations only
         columns = [data.steps, *data.coordinates.T, data.coordinates[:, unit.mode_number]]
         order = np.lexsort(tuple(columns))
@@ -413,7 +414,7 @@ def _joint_step(
         slices = where[:, unit.mode_number].astype(np.int64)
         gradients.slice_sums(*layout, slices, chosen, m, grid, totals)  # [L10]
     else:
-        gradients.entry_sums(*layout, chosen, m, grid, totals)  # [L11]
+        totals = joint_sums(model, where, values, chosen, m, grid)  # [L11]
     released = noise.gaussian(totals, grid=grid, sensitivity=joint_sensitivity(m, unit), noise_std=std)  # [L12]
     return released, std**2
 

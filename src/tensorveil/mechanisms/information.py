@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,13 @@ from tensorveil.privacy.units import Unit
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Generic, on the scale where the bounds are -1 and 1: values spread half a unit around their mean, and offsets of a mode
-# about a third of that, half of it told by features. Fitted to released sums where these tell; promises nothing.
+# Generic, on the scale where the bounds are -1 and 1: values spread half a unit around their mean, offsets of a mode
+# about a third of that, of which features tell a part. Fitted to released sums where these tell; promises nothing.
 MEAN_VARIANCE = 1 / 4
-OFFSET_VARIANCE = 1 / 72
+OFFSET_VARIANCE = 1 / 36
 FEATURE_VARIANCE = 1 / 144  # of what a group of features tells, all its columns together
 RESIDUAL_VARIANCE = 2 / 9
+INTERACTION_VARIANCE = 1 / 36  # of what factors could tell beyond offsets
 WEIGHT_STEPS = 100  # shares are whole multiples of one over this
 
 
@@ -53,62 +55,76 @@ def pure_is_better(pure: Event, gaussian: Event, unit: Unit, parts: int) -> bool
 def best_weights(
     rows: Sequence[Integers], weights: Sequence[Floats], sizes: Sequence[int], event: Event, sensitivity: float
 ) -> tuple[float, ...]:
-    """Weights of the total's and of each mode's sums that make the expected error of mean + offsets small.
+    """Weights of the total's and of each mode's sums; pure weights add up to 1, squares of Gaussian ones do.
 
-    Given weight a, an index with sum of weights n and sum of squares q is known with variance s = (noise / a^2 +
-    sigma^2 q) / n^2, which leaves v s / (v + s) of its prior variance v. Indices count by the root of n: half way
-    between cells as observed and all cells alike. Pure weights add up to 1, squares of Gaussian ones do.
+    Modes share by the root of the length of their rows: where noise drowns single sums all should go to the mode with
+    the longest rows, where it does not more should go to the others, and this lies between. The total's share is the
+    one with the smallest expected error: given weight a, an index with sum of weights n and sum of squares q is known
+    with variance s = (noise / a^2 + sigma^2 q) / n^2, which leaves v s / (v + s) of its prior variance v. Indices count
+    by the root of n: half way between cells as observed and all cells alike.
     """
-    pure = isinstance(event, PureEvent)
     noise = noise_variance(event, sensitivity)
-    shares = np.arange(1, WEIGHT_STEPS + 1) / WEIGHT_STEPS
-    scales = shares if pure else np.sqrt(shares)
-    errors = []
-    for place, (row, weight, size) in enumerate(zip(rows, weights, sizes, strict=True)):
+    power = 1.0 if isinstance(event, PureEvent) else 0.5
+    indices = []
+    for row, weight, size in zip(rows, weights, sizes, strict=True):
         n = np.bincount(row, weights=weight, minlength=size)
         q = np.bincount(row, weights=weight**2, minlength=size)
-        n, q = n[n > 0], q[n > 0]
-        interest = np.sqrt(n) / max(float(np.sqrt(n).sum()), 1e-300)
-        prior = MEAN_VARIANCE if place == 0 else OFFSET_VARIANCE
-        errors.append(
-            np.array(
-                [
-                    float((interest * prior * s / (prior + s)).sum())
-                    for s in ((noise / scale**2 + RESIDUAL_VARIANCE * q) / n**2 for scale in scales)
-                ]
+        indices.append((n[n > 0], q[n > 0]))
+    roots = [math.sqrt(float(n.mean())) for n, _ in indices[1:]]
+    candidates = []
+    for steps in range(1, WEIGHT_STEPS):
+        total = steps / WEIGHT_STEPS
+        shares = [total, *((1 - total) * root / math.fsum(roots) for root in roots)]
+        error = 0.0
+        for place, ((n, q), share) in enumerate(zip(indices, shares, strict=True)):
+            left = _kept(
+                MEAN_VARIANCE if place == 0 else OFFSET_VARIANCE,
+                (noise / share ** (2 * power) + RESIDUAL_VARIANCE * q) / n**2,
             )
-        )
-    return tuple(float(scales[steps - 1]) for steps in _fewest(errors))
+            error += float(np.average(left, weights=np.sqrt(n)))
+        candidates.append((error, tuple(share**power for share in shares)))
+    return min(candidates)[1]
 
 
-def _fewest(errors: Sequence[Floats]) -> list[int]:
-    """Whole shares, WEIGHT_STEPS in all, with a small sum of errors: steps move from one to another while that helps.
+def expected_error_of_sums(request: Request) -> float:
+    """The variance of mean and offsets that sum perturbation leaves, by generic priors, and all of the interactions.
 
-    Errors may be concave where noise drowns all, so it starts from several splits.
+    Pure noise, unit `value`; every index of a mode is taken to have the same declared count. On the centred scale.
     """
-    parts = len(errors)
-    starts = [[WEIGHT_STEPS // parts] * parts]
-    for favourite in range(parts):
-        low = max(1, WEIGHT_STEPS // (8 * parts))
-        starts.append([low if part != favourite else WEIGHT_STEPS - low * (parts - 1) for part in range(parts)])
-    best, least = starts[0], math.inf
-    for start in starts:
-        steps = list(start)
-        steps[0] += WEIGHT_STEPS - sum(steps)
-        improved = True
-        while improved:
-            improved = False
-            for giver in range(parts):
-                for taker in range(parts):
-                    if giver == taker or steps[giver] <= 1:
-                        continue
-                    before = errors[giver][steps[giver] - 1] + errors[taker][steps[taker] - 1]
-                    after = errors[giver][steps[giver] - 2] + errors[taker][steps[taker]]
-                    if after < before:
-                        steps[giver] -= 1
-                        steps[taker] += 1
-                        improved = True
-        total = math.fsum(float(error[step - 1]) for error, step in zip(errors, steps, strict=True))
-        if total < least:
-            best, least = steps, total
-    return best
+    count = declared_count(request)
+    noise = noise_variance(PureEvent(request.epsilon), 2.0)
+    parts = len(request.shape) + 1
+    left = _kept(MEAN_VARIANCE, (noise * parts**2 + RESIDUAL_VARIANCE * count) / count**2)
+    for size in request.shape:
+        each = max(count / size, 1e-9)
+        left += _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, (noise * parts**2 + RESIDUAL_VARIANCE * each) / each**2)
+    return float(left + INTERACTION_VARIANCE)
+
+
+def expected_error_of_channel(request: Request, information: float) -> float:
+    """The same for values through a channel that keeps this share of the Fisher information about their mean.
+
+    A value then tells as much as one with residual variance over `information` would. Interactions are learned by rows
+    of the model's ranks, from the counts of each mode.
+    """
+    count = declared_count(request)
+    spread = RESIDUAL_VARIANCE / max(information, 1e-12)
+    left = _kept(MEAN_VARIANCE, spread / count)
+    ranks = request.family.ranks_for(request.shape)
+    unknown = 1.0
+    for size, rank in zip(request.shape, ranks, strict=True):
+        each = max(count / size, 1e-9)
+        left += _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, spread / each)
+        # a row has `rank` numbers, which share the variance of the interactions and the row's values
+        unknown = min(unknown, 1 / (1 + spread * rank / (INTERACTION_VARIANCE * each)))
+    return float(left + INTERACTION_VARIANCE * (1 - unknown))
+
+
+def sums_are_better(request: Request, information: float) -> bool:
+    """Whether sums are expected to tell more than a channel with this share of information; unit `value`."""
+    return expected_error_of_sums(request) < expected_error_of_channel(request, information)
+
+
+def _kept(prior: float, error: Any) -> Any:
+    """What is left of a prior variance after an observation with an error of this variance."""
+    return prior * error / (prior + error)

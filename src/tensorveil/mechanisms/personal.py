@@ -17,7 +17,8 @@ from tensorveil.solvers.ridge_rows import square_matrices
 Floats = NDArray[np.float64]
 
 OFFSET_RIDGE = 2.0  # residual variance over the variance of a personal offset; generic
-ROW_RIDGE = 8.0  # the same for a personal row, in units of the features' own size
+ROW_RIDGE = 2.0  # the same for a personal row, in units of the features' own size
+OWNER_RIDGE = 8.0  # for the row that an owner predicts with: what features tell of taste is an eighth of what is left
 
 
 def personal_offsets(data: BoundedObservations, values: Floats, offsets: Offsets, mode: int) -> Floats:
@@ -28,7 +29,14 @@ def personal_offsets(data: BoundedObservations, values: Floats, offsets: Offsets
     return np.asarray(ordered_sums(rows, residuals, size) / (counts + OFFSET_RIDGE))
 
 
-def personal_rows(data: BoundedObservations, values: Floats, offsets: Offsets, model: FactorModel, mode: int) -> Floats:
+def personal_rows(
+    data: BoundedObservations,
+    values: Floats,
+    offsets: Offsets,
+    model: FactorModel,
+    mode: int,
+    row_ridge: float = ROW_RIDGE,
+) -> Floats:
     """Each index's own row by ridge regression on released blocks; no two indices meet in it. [P1]
 
     The rows are clipped to the length that a public start has, so that features stay of a public size.
@@ -52,7 +60,7 @@ def personal_rows(data: BoundedObservations, values: Floats, offsets: Offsets, m
         H,
     )
     matrices = square_matrices(H / STATISTIC_STEPS, width)
-    ridge = max(ROW_RIDGE * typical_feature(model, mode) ** 2 / limit**2, 1e-9)
+    ridge = max(row_ridge * typical_feature(model, mode) ** 2 / limit**2, 1e-9)
     rows = np.linalg.solve(matrices + ridge * np.eye(width), (g / STATISTIC_STEPS)[..., None])[..., 0] / limit
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(1.0, lengths / math.sqrt(width)))
@@ -63,7 +71,7 @@ def personal_row(data: BoundedObservations, released: Completion, mode: int) -> 
     owner = int(data.coordinates[0, mode])
     own = personal_offsets(data, data.centred, released.offsets, mode)
     offsets = released.offsets.with_mode(mode, own)
-    return float(own[owner]), personal_rows(data, data.centred, offsets, released.factors, mode)[owner]
+    return float(own[owner]), personal_rows(data, data.centred, offsets, released.factors, mode, OWNER_RIDGE)[owner]
 
 
 def largest_feature(model: FactorModel, mode: int) -> float:

@@ -31,7 +31,7 @@ from tensorveil.mechanisms.level import (
     level_stage,
     release_level,
 )
-from tensorveil.mechanisms.personal import ordered_sums, personal_offsets
+from tensorveil.mechanisms.personal import personal_offsets
 from tensorveil.mechanisms.private_offsets import RowSums
 from tensorveil.mechanisms.sums import check_noise, describe, noisy_totals, slice_weights, whole_sums
 from tensorveil.models.completion import Completion
@@ -313,9 +313,9 @@ def release_lengths(
     rows, size = data.index(mode), data.shape[mode]
     slices, number = data.index(data.unit.mode_number), data.shape[data.unit.mode_number]
     _, place, counts = np.unique(slices * size + rows, return_inverse=True, return_counts=True)
-    cells = ordered_sums(place, residuals, len(counts))[place]  # what the slice adds to this row, for a = 1
+    cells = np.bincount(place, weights=residuals)[place]  # what the slice adds to this row, for a = 1
     squares = cells**2 / counts[place] + COUNT_PART**2 * counts[place]  # a row's square, shared by its observations
-    lengths = np.sqrt(ordered_sums(slices, squares, number))
+    lengths = np.sqrt(np.bincount(slices, weights=squares, minlength=number))  # floats: whole numbers might overflow
     weights = WEIGHT_MARGIN / np.maximum(lengths, COUNT_PART)[slices]  # [L10]
     parts = [weights * residuals, weights * COUNT_PART]
     totals = np.concatenate([whole_sums(rows, part, size) for part in parts])
@@ -345,8 +345,8 @@ def offsets_of_pairs(
 ) -> tuple[float, Floats]:
     """Mean and offsets given the noisy sums and counts of one mode (post-processing).
 
-    `weight` is what one observation typically adds to a count (below 1 a guess, so that the residual variance is fitted,
-    too), `residual` the variance of what offsets leave of it.
+    `weight` is what one observation typically adds to a count; below 1 it is a guess, and the residual variance is
+    fitted, too. `residual` is the variance of what offsets leave of a value.
     """
     from scipy import sparse
 
@@ -368,7 +368,13 @@ def offsets_of_pairs(
     for name, group in groups.items():
         effects[name] = Effect(counts[:, None] * group, FEATURE_VARIANCE * variance)
     found = SumsPosterior(
-        pairs.sums, noise, sparse.diags(counts * weight).tocsr(), residual, effects, PAIR_ROUNDS, fit_residual=weight < 1
+        pairs.sums,
+        noise,
+        sparse.diags(counts * weight).tocsr(),
+        residual,
+        effects,
+        PAIR_ROUNDS,
+        fit_residual=weight < 1,
     ).coefficients
     whole = found["offsets"]
     for name, group in groups.items():

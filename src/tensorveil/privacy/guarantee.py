@@ -14,9 +14,11 @@ from tensorveil import checks
 from tensorveil.errors import InputError
 from tensorveil.privacy.plan import Plan, rounded_up
 from tensorveil.privacy.theorems import THEOREMS
+from tensorveil.privacy.units import Unit
 
 STATUSES = ("proven", "claimed", "none")
 SCHEMA_VERSION = 1
+OUR_PROOFS = "tensorveil's proofs (docs/proofs)"
 SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting")
 
 
@@ -24,6 +26,24 @@ SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting")
 def software_versions() -> tuple[tuple[str, str], ...]:
     """Names and versions of what a run rests on."""
     return (("python", platform.python_version()), *((name, version(name)) for name in SOFTWARE))
+
+
+def what_is_released(withheld: str | None) -> str:
+    """What a guarantee covers, in words; `withheld` is the name of the mode that joint privacy keeps back."""
+    if withheld is None:
+        return "the whole model: offsets, factors, core, and everything computed from them"
+    return (
+        f"the model without the rows and offsets of {withheld}; each {withheld}'s own row, predictions and errors "
+        f"go to that {withheld} alone (joint differential privacy)"
+    )
+
+
+def what_is_not_protected(unit: Unit) -> str:
+    """What a guarantee does not cover, in words."""
+    return (
+        f"shape, labels and bounds; public under this unit: {unit.public_facts}; "
+        "what follows from the population as a whole; running time and memory"
+    )
 
 
 @final
@@ -91,27 +111,17 @@ class Guarantee:
     def of_plan(cls, plan: Plan, *, seeded: bool, joint: bool, stated_modes: tuple[str, ...] = ()) -> Guarantee:
         """The guarantee of a run of this plan; labels of `stated_modes` are public by the caller's word alone."""
         request = plan.request
-        name = request.unit_name
-        released = "the whole model: offsets, factors, core, and everything computed from them"
-        if joint:
-            released = (
-                f"the model without the rows and offsets of {name}; each {name}'s own row, predictions and errors "
-                f"go to that {name} alone (joint differential privacy)"
-            )
         names = tuple(dict.fromkeys(stage.theorem for stage in plan.stages))
         return cls(
             plan.epsilon,
             plan.delta,
             request.unit_text,
             "proven",
-            "tensorveil's proofs (docs/proofs)",
+            OUR_PROOFS,
             seeded=seeded,
-            neighbours=request.unit.neighbours(name),
-            released=released,
-            not_protected=(
-                f"shape, labels and bounds; public under this unit: {request.unit.public_facts}; "
-                "what follows from the population as a whole; running time and memory"
-            ),
+            neighbours=request.unit.neighbours(request.unit_name),
+            released=what_is_released(request.unit_name if joint else None),
+            not_protected=what_is_not_protected(request.unit),
             stages=tuple(
                 GuaranteeStage(stage.name, stage.theorem, stage.sensitivity, stage.noise, stage.event.to_json())
                 for stage in plan.stages

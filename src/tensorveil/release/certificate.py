@@ -32,6 +32,8 @@ NOT_TO_BE_RELEASED = (
     "logs, timings and memory use of the run",
 )
 
+GRID = "statistics are whole multiples of a power of two, and noise is drawn and added on that grid"
+
 Positive = Annotated[float, Field(gt=0)]
 Chance = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -264,7 +266,7 @@ class Certificate(Part):
             "assumptions_trusted": told.assumptions_trusted,
             "covers": told.released or "the model, as the publication claims",
             "may_be_released": told.released if told.publishable else "nothing",
-            "must_not_be_released": _must_not_be_released(told, withheld, release.mode_names),
+            "must_not_be_released": must_not_be_released(told, withheld, release.mode_names),
             "not_protected": told.not_protected or "anything: nothing is proven",
             "randomness": _randomness(release),
             "ledger": None if release.ledger is None else dict(release.ledger),
@@ -364,7 +366,8 @@ def _theorems(told: Guarantee) -> tuple[dict[str, str], ...]:
     )
 
 
-def _must_not_be_released(told: Guarantee, withheld: int | None, names: tuple[str, ...]) -> tuple[str, ...]:
+def must_not_be_released(told: Guarantee, withheld: int | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """What must stay in the house, in words."""
     texts = list(NOT_TO_BE_RELEASED)
     if withheld is not None:
         texts.append(
@@ -394,7 +397,7 @@ def _randomness(release: Release) -> dict[str, Any]:
         "generator": release.generator,
         "key_source": "a seed or a source made for audits" if told.seeded else "the operating system",
         "seeded": told.seeded,
-        "grid": "statistics are whole multiples of a power of two, and noise is drawn and added on that grid",
+        "grid": GRID,
         "gaussian_coordinates": plan.gaussian_coordinates if gaussian else 0,
         "gaussian_epsilon_each": GAUSSIAN_EPSILON,
         "gaussian_delta_each": GAUSSIAN_DELTA,

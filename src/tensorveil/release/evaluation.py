@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tensorveil.data import tables
 from tensorveil.data.observations import Observations
+from tensorveil.data.text_files import shown_names
 from tensorveil.errors import InputError
 from tensorveil.metrics import rmse
 from tensorveil.models.completion import Completion
@@ -81,7 +82,8 @@ def evaluate_table(
     columns = tables.arrow_table(table)
     name = release.value_name if value is None else value
     if name not in columns.column_names:
-        raise InputError(f"the values must be in a column, got no {name!r} in {columns.column_names}; name it")
+        told = shown_names(columns.column_names)
+        raise InputError(f"the values must be in a column, got no {name!r} in {told}; name it")
     truth = tables.numbers_of(columns.column(name), name)
     if len(truth) == 0 or not np.isfinite(truth).all():
         raise InputError(f"the column {name!r} must hold finite numbers and at least one, got others; correct the rows")

@@ -15,6 +15,7 @@ from tensorveil import checks
 from tensorveil.data import tables, time_bins
 from tensorveil.data.labels import coordinates_of
 from tensorveil.data.observations import Observations
+from tensorveil.data.text_files import shown_names
 from tensorveil.errors import InputError, MissingDependencyError
 from tensorveil.mechanisms.personal import personal_offsets, personal_rows
 from tensorveil.models.completion import Completion
@@ -162,7 +163,8 @@ def coordinates_in(release: Release, table: Any) -> Integers:
     for name in release.mode_names:
         if columns.column_names.count(name) != 1:
             raise InputError(
-                f"the table must have the columns {list(release.mode_names)}, got {columns.column_names}; rename them"
+                f"the table must have the columns {list(release.mode_names)}, got {shown_names(columns.column_names)}; "
+                "rename them, or name the columns of a file without a header"
             )
     parts = [indices_of(release, mode, columns.column(name)) for mode, name in enumerate(release.mode_names)]
     return np.column_stack(parts)

@@ -10,21 +10,30 @@ from pathlib import Path
 from typing import final
 
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.base import ideal_budget, price
+from tensorveil.mechanisms.base import checked_by_code, ideal_budget, price, trusted_to_the_caller
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.accounting import DISAGREEMENT, second_opinion
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent
+from tensorveil.privacy.guarantee import OUR_PROOFS, what_is_not_protected, what_is_released
 from tensorveil.privacy.noise import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release import saving
-from tensorveil.release.certificate import Certificate
+from tensorveil.release.certificate import GRID, Certificate, must_not_be_released
 from tensorveil.release.curve import curve_of
 from tensorveil.release.release import CHACHA, EXACT
 
 ROUNDING = 1e-6  # relative: how far a stated epsilon may lie above the recomputed one
+# which mechanisms a theorem serves, by how they are headed; those of offsets serve all
+MECHANISMS_OF = {
+    "input": ("input perturbation",),
+    "gradient": ("gradient perturbation",),
+    "output": ("output perturbation",),
+    "statistic": ("statistic perturbation", "output perturbation"),  # output perturbation pays for frozen blocks so
+    "sums": ("sum perturbation",),
+}
 
 
 @final
@@ -68,6 +77,7 @@ def _checks_of(certificate: Certificate, contents: Mapping[str, bytes]) -> tuple
         ("randomness", lambda: _randomness(certificate)),
         ("unit", lambda: _unit(certificate)),
         ("theorems", lambda: _theorems(certificate)),
+        ("words", lambda: _words(certificate)),
         ("epsilon", lambda: _epsilon(certificate)),
         ("delta", lambda: _delta(certificate)),
         ("closed form", lambda: _closed_form(certificate)),
@@ -204,6 +214,40 @@ def _theorems(certificate: Certificate) -> str:
     )
     _need(kept is None or kept.mode_name == certificate.mode_names[kept.mode], "the withheld mode has another name")
     return f"{', '.join(used)}; all cover {kind}"
+
+
+def _words(certificate: Certificate) -> str:
+    """What a person reads must be what the facts say: every text that follows from them is made again."""
+    request, told = _request(certificate), certificate.guarantee
+    kept = certificate.personalize
+    withheld = None if kept is None else kept.mode
+    covers = what_is_released(None if kept is None else kept.mode_name)
+    for name, found, made in (
+        ("source", certificate.source, OUR_PROOFS),
+        ("reasons", certificate.reasons, ()),
+        ("covers", certificate.covers, covers),
+        ("may_be_released", certificate.may_be_released, covers if told.publishable else "nothing"),
+        (
+            "must_not_be_released",
+            certificate.must_not_be_released,
+            must_not_be_released(told, withheld, certificate.mode_names),
+        ),
+        ("not_protected", certificate.not_protected, what_is_not_protected(request.unit)),
+        ("randomness.grid", certificate.randomness.grid, GRID),
+    ):
+        _need(found == made, f"{name} does not say what this software says of such a release; it was changed")
+    checked = checked_by_code(request.bounds)
+    _need(certificate.assumptions_checked == checked, "assumptions_checked is not what the code makes sure of")
+    noises = [stage.noise for stage in certificate.stages]
+    missing = set(trusted_to_the_caller(noises)) - set(certificate.assumptions_trusted)
+    _need(not missing, f"assumptions_trusted leaves out: {'; '.join(sorted(missing))}")
+    for stage in certificate.stages:
+        words = MECHANISMS_OF.get(THEOREMS[stage.theorem].mechanism)
+        _need(
+            words is None or certificate.mechanism.endswith(words),
+            f"the theorem {stage.theorem!r} is not one of {certificate.mechanism}",
+        )
+    return "all texts follow from the facts"
 
 
 def _epsilon(certificate: Certificate) -> str:

@@ -6,8 +6,9 @@ The objective, at given penalties, is
 
 and every update is its exact minimum over one block (the core: conjugate gradients from the old core), so it never
 rises. On CP models of more than a few thousand observations a row and its offset are one block, solved together by
-vectorised kernels in threads (sorted_entries.py). Without a given `regularization` the penalties come from the data by empirical Bayes: lambda = residual variance
-/ prior variance of a factor entry, where that prior makes the model's variance the signal's.
+vectorised kernels in threads (sorted_entries.py). Without a given `regularization` the penalties come from the data by
+empirical Bayes: lambda = residual variance / prior variance of a factor entry, where that prior makes the model's
+variance the signal's.
 """
 
 from __future__ import annotations
@@ -89,8 +90,9 @@ class ALS:
     ----------
     sweeps : passes over all blocks, at most; a fit ends before when the loss no longer falls
     regularization : lambda of every block and of the offsets; None: by the rule above, its multiple chosen by the error
-        on a tenth of the observations (up to four million), which the last fit then includes. If no factors predict those better than the
-        offsets alone, beyond chance, the factors are zero: of pure noise the model is (nearly) the mean.
+        on a tenth of the observations, which the last fit then includes. If no factors predict those better than the
+        offsets alone, beyond chance, the factors are zero: of pure noise the model is (nearly) the mean. Beyond four
+        million observations the rule is taken as it is.
     offsets : whether to fit a mean and one shrunk offset an index; False: factors alone
     tolerance : a fit ends when a sweep lowers the loss by less than this share
     threads : None: one a core. The result does not depend on it.
@@ -261,7 +263,7 @@ class _Fit:
 
     def _begin_large(self, data: Entries) -> _State:
         """No offsets yet, and what a few passes of descent make of the values."""
-        mean, spread, parts = mode_variances(data.coordinates, data.values, self.shape)
+        _, spread, parts = mode_variances(data.coordinates, data.values, self.shape)
         descent = ParallelSGD(iterations=START_PASSES, threads=self.solver.threads)
         run = descent.solve_entries(
             data.coordinates, data.values, self.shape, self.family, self.generator, constant=self.solver.offsets
@@ -378,7 +380,7 @@ class _Fit:
 def _between_variance(remainder: Floats, data: Entries, mode: int) -> float:
     """Variance between the indices of a mode beyond what the spread within explains, by moments; 0 if there is none."""
     counts = data.counts(mode)
-    sums = np.bincount(data.coordinates[:, mode], remainder, minlength=len(counts))
+    sums = np.bincount(data.coordinates[:, mode], remainder, minlength=len(counts)).astype(np.float64)
     return _excess_variance(sums, counts, float(remainder.sum()), float((remainder**2).sum()))
 
 

@@ -25,7 +25,6 @@ Share = Callable[..., list[Any]]  # runs a kernel over all entries, in parts: sh
 
 USUAL_SIGMA = 0.45  # of ratings from 1 to 5: 0.9 stars
 LEAST_SIGMA = 1e-4
-SEARCH = (0.9, 0.97, 1.03)  # factors of sigma that are tried before its draws count
 LEVELS_EM = 200
 MOST_FOR_INFORMATION = 20_000
 
@@ -70,7 +69,7 @@ class NoiseLaw(ABC):
     ) -> None:
         """Draw sigma and cuts given the means, then fill values y and precisions o.
 
-        tune : these draws are not used: look for likely sigmas in larger steps, and measure how long steps should be
+        tune : these draws are not used: measure how long steps should be
         """
 
 
@@ -153,11 +152,6 @@ class Symbols(NoiseLaw):
             return math.fsum(parts) - 2 * math.log(sigma / USUAL_SIGMA) ** 2 - float((shift / self._gap) @ shift) / 2
 
         if tune:
-            present = likelihood(self.cuts, self.sigma)
-            for factor in SEARCH:
-                other = likelihood(self.cuts, factor * self.sigma)
-                if other > present and factor * self.sigma > LEAST_SIGMA:
-                    self.sigma, present = factor * self.sigma, other
             if self._tuned % 10 == 0:
                 self._measure_steps(means)
             self._tuned += 1

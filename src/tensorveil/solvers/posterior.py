@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
-FEWEST_SWEEPS, MOST_SWEEPS = 48, 240
+FEWEST_SWEEPS, MOST_SWEEPS = 48, 320
 ENTRIES_A_SWEEP = 5  # small data get fewer sweeps: entries / this, between the two
 BURN_IN = 0.25
 REFLECTION = -0.7
@@ -91,7 +91,7 @@ class Posterior:
 
     Parameters
     ----------
-    sweeps : at most so many; None: 48 to 240, a fifth of the number of entries. The first quarter is not used. Sampling
+    sweeps : at most so many; None: 48 to 320, a fifth of the number of entries. The first quarter is not used. Sampling
         ends before where R-hat and the effective number of draws say that it may.
     draws : how many draws the model keeps, at most; fewer for very large models
     threads : None: one a core. The result does not depend on it.

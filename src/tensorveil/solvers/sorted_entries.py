@@ -61,7 +61,7 @@ class SortedEntries:
         return int(self.lists[0].begins[-1])
 
     def pack(self, model: FactorModel, parameters: Floats, offsets: list[Floats]) -> NDArray[Any]:
-        """All factors, rows filled up to whole vectors, with a mode's offsets (if any) as the last number of its rows."""
+        """All factors, rows filled up to whole vectors, with offsets (if any) as the last number of each row."""
         R = model.ranks[0]
         rows = np.zeros((sum(self.shape), padded(R + bool(offsets), self.dtype)), dtype=self.dtype)
         rows[:, :R] = parameters.reshape(-1, R)

@@ -198,6 +198,25 @@ def _tiles(shape: tuple[int, ...], bytes_a_row: int, entries: int, threads: int)
     return cuts
 
 
+def tile_order(coordinates: NDArray[np.uint32], shape: tuple[int, ...], bytes_a_row: int) -> Integers:
+    """An order of the entries that suits caches: tiles of all modes but the largest, sorted by the largest in a tile.
+
+    It reads coordinates only.
+    """
+    entries, largest = len(coordinates), int(np.argmax(shape))
+    if sum(shape) * bytes_a_row <= 4 * TILE_BYTES:
+        return np.arange(entries)
+    key = np.zeros(entries, dtype=np.uint64)
+    for n, size in enumerate(shape):
+        if n != largest:
+            cuts = max(1, -(-size * bytes_a_row // (2 * TILE_BYTES)))
+            key *= np.uint64(cuts)
+            key += (np.arange(size) * cuts // size).astype(np.uint64)[coordinates[:, n]]
+    key *= np.uint64(shape[largest])
+    key += coordinates[:, largest]
+    return np.argsort(key, kind="stable")
+
+
 def index_counts(coordinates: NDArray[np.uint32], mode: int, size: int) -> Integers:
     """Entries of each index, without a copy of the column."""
     counts = np.zeros(size, dtype=np.int64)

@@ -1,0 +1,65 @@
+"""Sums of clipped gradients over all entries: vectorised and in threads where a CP model has many entries.
+
+Terms are whole numbers, so neither the order of the entries nor the number of threads shows in a single bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels import gradients
+from tensorveil.kernels.vectors import Constants, padded
+from tensorveil.models.factor_model import FactorModel
+from tensorveil.solvers.strata import padded_parameters, run_apart, sensible_threads, tile_order
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Coordinates = NDArray[np.uint32]
+
+FEWEST_FAST = 2**14  # entries from which on a kernel made for the rank is worth compiling
+MOST_STEPS = 2.0**50  # grid steps in a clip norm: more than any plan asks for
+
+
+def local_order(coordinates: Coordinates, model: FactorModel) -> Integers:
+    """An order of the entries that suits caches, from coordinates alone: sums of whole numbers know no order."""
+    return tile_order(coordinates, model.shape, 16 * max(model.ranks))
+
+
+def joint_sums(
+    model: FactorModel,
+    coordinates: Coordinates,
+    values: Floats,
+    chosen: NDArray[np.bool_],
+    m: float,
+    grid: float,
+    threads: int | None = None,
+) -> Integers:
+    """Sum over the chosen entries of minus their joint gradients, each clipped to norm m, in grid steps.
+
+    Guarantee: every entry's part in the sum is at most m / grid long (docs/proofs/gradient_perturbation.md, Lemma 1).
+    """
+    if model.core is not None or len(values) < FEWEST_FAST or not m < MOST_STEPS * grid:
+        totals = np.zeros(model.parameters.size, dtype=np.int64)
+        layout = (model.parameters, model.block_starts, model.block_widths, coordinates, values)
+        gradients.entry_sums(*layout, chosen, m, grid, totals)
+        return totals
+    workers = sensible_threads(threads, len(values), model.order)
+    R, length = model.ranks[0], padded(model.ranks[0], np.float64)
+    parameters = padded_parameters(model, np.float64)
+    starts = tuple(int(start) for start in np.cumsum([0, *model.shape])[:-1] * length)
+    parts = np.zeros((workers, parameters.size), dtype=np.int64)
+    cuts = np.linspace(0, len(values), workers + 1).astype(np.int64)
+    constants = Constants(model.order, R)
+
+    def work(thread: int) -> None:
+        first, last = int(cuts[thread]), int(cuts[thread + 1])
+        gradients.cp_entry_sums(
+            parameters, starts, coordinates, values, chosen, m, grid, parts[thread], constants, first, last
+        )
+
+    run_apart(work, workers)
+    sums = parts[0]
+    for part in parts[1:]:
+        sums += part
+    return np.ascontiguousarray(sums.reshape(-1, length)[:, :R]).ravel()

@@ -1,0 +1,77 @@
+"""What sums and channels are expected to tell: the split of a budget, and the switch between the two."""
+
+import numpy as np
+import pytest
+
+import tensorveil as tv
+from tensorveil.mechanisms.information import (
+    best_weights,
+    expected_error_of_channel,
+    expected_error_of_sums,
+    noise_variance,
+    pure_is_better,
+    sums_are_better,
+)
+from tensorveil.privacy.channels import design_channel
+from tensorveil.privacy.events import GaussianEvent, PureEvent
+from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.plan import Request
+from tensorveil.privacy.units import Unit
+
+
+def request(epsilon, shape=(943, 1682), count=90_000, rank=8):
+    return Request.checked(tv.CP(rank), tv.Bounds(1, 5), "value", epsilon, 0.0, shape, None, count, None)
+
+
+def channel(epsilon, levels=5):
+    return design_channel(range(1, levels + 1), epsilon).information
+
+
+def test_the_switch_of_ratings_lies_between_one_and_two():
+    assert sums_are_better(request(0.5), channel(0.5))
+    assert sums_are_better(request(1.0), channel(1.0))
+    assert not sums_are_better(request(2.0), channel(2.0))
+    assert not sums_are_better(request(5.0), channel(5.0))
+
+
+def test_a_large_dense_tensor_prefers_the_channel_earlier():
+    assert not sums_are_better(request(1.0, (100, 100, 100), 500_000, 3), channel(1.0, 10))
+
+
+@pytest.mark.parametrize("count", [1_000, 100_000])
+def test_more_budget_and_more_values_leave_less_error(count):
+    sums = [expected_error_of_sums(request(epsilon, count=count)) for epsilon in (0.1, 0.5, 1.0, 5.0)]
+    assert sums == sorted(sums, reverse=True)
+    through = [expected_error_of_channel(request(1.0, count=count), share) for share in (0.01, 0.1, 0.5, 1.0)]
+    assert through == sorted(through, reverse=True)
+    assert expected_error_of_sums(request(1.0, count=10 * count)) < expected_error_of_sums(request(1.0, count=count))
+
+
+@pytest.mark.parametrize("event", [PureEvent(0.7), GaussianEvent(1.5)])
+def test_the_noise_variance_is_that_of_the_noise(event):
+    source = NoiseSource(seed=1)
+    zeros, grid = np.zeros(100_000, dtype=np.int64), 2.0**-30
+    if isinstance(event, PureEvent):
+        drawn = source.laplace(zeros, grid=grid, sensitivity=2**31, epsilon=event.epsilon)
+    else:
+        drawn = source.gaussian(zeros, grid=grid, sensitivity=2.0, noise_std=3.0)
+    assert drawn.var() == pytest.approx(noise_variance(event, 2.0), rel=0.03)
+
+
+@pytest.mark.parametrize("event", [PureEvent(1.0), GaussianEvent(4.0)])
+def test_weights_share_the_budget_and_the_total_takes_more_where_noise_drowns_the_rest(event):
+    rng = np.random.default_rng(0)
+    rows = [np.zeros(20_000, dtype=np.int64), rng.integers(0, 5, 20_000), rng.integers(0, 400, 20_000)]
+    parts = [np.ones(20_000)] * 3
+    weights = best_weights(rows, parts, (1, 5, 400), event, 2.0)
+    whole = sum(weights) if isinstance(event, PureEvent) else sum(weight**2 for weight in weights)
+    assert whole == pytest.approx(1.0)
+    assert 0 < weights[2] < weights[1]  # short rows
+    drowned = best_weights(rows, parts, (1, 5, 400), event, 2000.0)
+    assert drowned[0] > 3 * weights[0]
+
+
+def test_pure_noise_wins_for_single_values_at_small_delta_only():
+    assert pure_is_better(PureEvent(1.0), GaussianEvent(4.0), Unit.value(), 3)
+    assert not pure_is_better(PureEvent(1.0), GaussianEvent(0.1), Unit.value(), 3)
+    assert not pure_is_better(PureEvent(1.0), GaussianEvent(4.0), Unit.slice(0), 1)
