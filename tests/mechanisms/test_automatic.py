@@ -5,38 +5,59 @@ import pytest
 
 import tensorveil as tv
 from tensorveil.mechanisms.automatic import NAMES, choose
+from tensorveil.privacy.plan import Request
 
 UNITS = ("value", "entry", "slice:user", "slice_values:user")
+NAMES_OF_MODES = ("user", "film", "day")
+
+
+def asked(unit="value", epsilon=1.0, delta=0.0, shape=(6, 5, 4), count=None, family=None, bounds=(1, 5)):
+    at_most = 4 if unit.startswith("slice") else None
+    names = NAMES_OF_MODES[: len(shape)]
+    model = tv.CP(2) if family is None else family
+    return Request.checked(model, tv.Bounds(*bounds), unit, epsilon, delta, shape, names, count, at_most)
 
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("family", [tv.CP(2), tv.Tucker(2)], ids=["cp", "tucker"])
-def test_what_auto_chooses_has_a_theorem_and_a_price_within_the_budget(unit, delta, family):
-    if unit == "slice:user" and delta == 0:
-        with pytest.raises(tv.InputError, match="delta must be above 0"):
-            choose("auto", unit, delta)
-        return
-    choice = choose("auto", unit, delta)
-    at_most = 4 if unit.startswith("slice") else None
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_what_auto_chooses_has_a_theorem_and_a_price_within_the_budget(unit, delta, family, epsilon):
+    request = asked(unit, epsilon, delta, family=family)
+    choice = choose("auto", request)
+    at_most = request.unit.at_most
     plan = choice.mechanism.plan(
-        family, tv.Bounds(1, 5), unit, 1.0, delta, shape=(6, 5, 4), mode_names=("user", "film", "day"), at_most=at_most
+        family, request.bounds, unit, epsilon, delta, shape=(6, 5, 4), mode_names=NAMES_OF_MODES, at_most=at_most
     )
-    assert 0 < plan.epsilon <= 1
+    assert 0 < plan.epsilon <= epsilon
     assert choice.reason
 
 
+def test_on_ratings_sums_win_at_small_epsilon_and_single_values_at_large():
+    chosen = [
+        choose("auto", asked(epsilon=epsilon, shape=(943, 1682), count=90_570)) for epsilon in (0.5, 1.0, 2.0, 5.0)
+    ]
+    assert [one.mechanism.name for one in chosen] == ["sums", "sums", "input", "input"]
+
+
+def test_where_every_index_has_many_observations_gradients_are_taken():
+    large = asked("entry", 2.0, 1e-6, (100, 100, 100), 500_000)
+    assert choose("auto", large).mechanism.name == "offsets"
+    assert choose("auto", asked("entry", 2.0, 1e-6, (943, 1682), 90_000)).mechanism.name == "sums"
+    assert choose("auto", asked("entry", 2.0, 0.0, (100, 100, 100), 500_000)).mechanism.name == "sums"
+
+
 def test_a_named_mechanism_is_taken_as_it_is():
-    assert {choose(name, "value").mechanism.name for name in NAMES[1:]} == set(NAMES[1:])
+    assert {choose(name, asked()).mechanism.name for name in NAMES[1:]} == set(NAMES[1:])
 
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(tv.InputError, match="mechanism"):
-        choose("magic", "value")
+        choose("magic", asked())
 
 
 def test_complete_takes_auto_and_names():
     data = tv.Observations(np.argwhere(np.ones((6, 5))), np.linspace(1, 5, 30), (6, 5))
-    for mechanism, name in (("auto", "input"), ("statistic", "statistic")):
+    for mechanism, name in (("auto", "input"), ("sums", "sums"), ("statistic", "statistic")):
         release = tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", 1.0, mechanism=mechanism)
         assert release.plan.mechanism.name == name

@@ -11,6 +11,13 @@ ROOT = Path(tensorveil.__file__).parent
 DRAWERS = {"privacy/noise.py", "mechanisms/published.py"}
 PRIVATE_ROOMS = ("privacy", "mechanisms", "release", "audit", "kernels")
 FILES = sorted(path for room in PRIVATE_ROOMS for path in (ROOT / room).rglob("*.py"))
+# randomness that is no noise: which names a file may use, and what for
+NOT_NOISE = {
+    "audit/runs.py": ({"random"}, "a forked process seeds the global generator anew, for pipelines of others"),
+    "audit/worlds.py": ({"random", "default_rng"}, "the audit's data set, the same in every audit"),
+    "release/evaluation.py": ({"random", "default_rng"}, "which cells two releases are compared at"),
+    "release/ledger.py": ({"secrets"}, "the token of a reservation"),
+}
 MODULES = {"random", "secrets", "randomgen", "numpy.random"}
 NAMES = {"random", "default_rng", "RandomState", "SeedSequence"}  # np.random, and what comes from it
 
@@ -40,7 +47,8 @@ def _annotations(node: ast.AST) -> list[ast.AST]:
 def test_no_other_file_of_the_private_rooms_draws_anything(path):
     if path.relative_to(ROOT).as_posix() in DRAWERS:
         pytest.skip("the place where it is drawn")
-    assert randomness(path.read_text()) == []
+    allowed, _ = NOT_NOISE.get(path.relative_to(ROOT).as_posix(), (set(), ""))
+    assert set(randomness(path.read_text())) == allowed
 
 
 @pytest.mark.parametrize("drawer", sorted(DRAWERS))

@@ -381,3 +381,12 @@ def test_an_impossible_order_of_states_is_refused(ledger):
     ledger._chain.append(lambda _: {"kind": "void", "dataset": "films", "reservation": reservation.id, "reason": "x"})
     with pytest.raises(tv.BudgetError, match="entry 4"):
         Ledger(ledger.path)
+
+
+def test_a_pure_budget_can_be_raised_after_a_pure_release(tmp_path):
+    data = tv.Observations(np.argwhere(np.ones((6, 5))), np.linspace(1, 5, 30), (6, 5))
+    ledger = Ledger.create(tmp_path / "L.sqlite", "ratings", "value", 2.0)
+    tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", 1.0, ledger=ledger, dataset="ratings")
+    ledger.raise_budget("ratings", 3.0, why="a second study was approved")
+    assert ledger.spent("ratings").epsilon == 1
+    assert ledger.budget("ratings")[1:] == (3.0, 0.0)

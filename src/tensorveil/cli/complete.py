@@ -220,7 +220,7 @@ def complete(
         str | None, typer.Option(help="5 is the default; tucker also takes one a mode, e.g. 4,4,2.")
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="auto (the default), input, gradient, output or statistic.")
+        str | None, typer.Option(help="auto (the default), input, gradient, output, statistic, sums.")
     ] = None,
     ledger: Annotated[Path | None, typer.Option(help="The account to pay from: tensorveil ledger create.")] = None,
     dataset: Annotated[str | None, typer.Option(help="The data set's name in the ledger.")] = None,
@@ -266,19 +266,23 @@ def complete(
 
 def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     """Read, plan, show the price, fit, save, tell."""
-    from tensorveil.mechanisms.automatic import choose
+    from tensorveil import checks
+    from tensorveil.mechanisms.automatic import NAMES, choose
     from tensorveil.privacy.bounds import Bounds, check_public
     from tensorveil.privacy.units import Unit
-    from tensorveil.release.fitting import fit
+    from tensorveil.release.fitting import fit, request_for
     from tensorveil.release.saving import check_target
 
     started = time.monotonic()
-    family, bounds, choice = job.family(), Bounds(*job.bounds), choose(job.mechanism, job.unit, job.delta)
+    checks.choice("mechanism", job.mechanism, NAMES)
+    family, bounds = job.family(), Bounds(*job.bounds)
     ledger = _ledger(job)
     if job.out is not None:
         check_target(job.out)
     observations = _read(job)
     check_public(observations, Unit.of(job.unit))  # a plan that is shown must not tell a private shape
+    asked = request_for(observations, family, bounds, job.unit, job.epsilon, job.delta, job.expected_count, job.at_most)
+    choice = choose(job.mechanism, asked)
     plan = choice.mechanism.plan(
         family,
         bounds,

@@ -81,12 +81,14 @@ def cp_step(
         rows = [row(here, n) for n in range(N)]
         pieces = c.pieces(length)
         kept = [[c.load(one, *piece) for one in rows] for piece in pieces]
-        sums: dict[tuple[int, int], Any] = {}  # two chains of sums, so that one need not wait for the other
-        for number_of, values in enumerate(kept):
-            chain = (number_of % 2, values[0].type.count)
-            last = c.product(values[:-1])
-            sums[chain] = c.fma(last, values[-1], sums[chain]) if chain in sums else b.fmul(last, values[-1])
-        xhat = c.sum([*sums.values()])
+        sums: list[Any] = []  # two chains of sums, so that one need not wait for the other
+        for place, values in enumerate(kept):
+            first = c.product(values[:-1])
+            if place < 2:
+                sums.append(b.fmul(first, values[-1]))
+            else:
+                sums[place % 2] = c.fma(first, values[-1], sums[place % 2])
+        xhat = c.sum(sums)
         value = b.bitcast(b.gep(here, [INT64(N)], source_etype=INT32), c.number.as_pointer())
         e = b.fsub(b.load(value, align=4, typ=c.number), xhat)
         move = b.fmul(args[4], e)

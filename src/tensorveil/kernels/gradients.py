@@ -203,9 +203,7 @@ def cp_add_steps(
                 c.add_whole(c.whole(b.fmul(factor, one)), aim, begin)
         return context.get_dummy_value()
 
-    return types.void(
-        parameters, starts, coordinates, types.int64, types.float64, totals, constants
-    ), code
+    return types.void(parameters, starts, coordinates, types.int64, types.float64, totals, constants), code
 
 
 def _row(c: Code, base: Any, starts: Any, coordinates: Any, w: Any, n: int, N: int, length: int) -> Any:
@@ -235,6 +233,7 @@ def cp_entry_sums(
     An entry whose gradient is not finite adds nothing. m / grid must be below 2^50, grid a power of two.
     """
     steps = 1.0 / grid
+    limit = m * INSIDE
     last = end - 1
     slopes = np.empty(BATCH)
     norms = np.empty(BATCH)
@@ -247,8 +246,8 @@ def cp_entry_sums(
             norms[k] = squared
         for k in range(count):
             norm = abs(slopes[k]) * np.sqrt(norms[k])
-            slope = slopes[k] * shrinking(norm, m) * steps
-            slopes[k] = slope if norm < np.inf and chosen[first + k] else 0.0
+            slope = slopes[k] * (limit / max(norm, limit)) * steps  # `shrinking`, without a branch
+            slopes[k] = slope if norm < np.inf else 0.0
         for k in range(count):
-            if slopes[k] != 0.0:
+            if slopes[k] != 0.0 and chosen[first + k]:
                 cp_add_steps(parameters, starts, coordinates, first + k, slopes[k], totals, constants)  # [K2]

@@ -230,7 +230,7 @@ def inverse_root(typingctx: Any, A: Any, target: Any, good: Any) -> Any:
 
 @compiled
 def solve_systems(D: int, H: Any, g: Any, good: Any, column: Any, weights: Any, traces: Any) -> None:
-    """g = H^-1 g in all systems; traces = sum over d of weights[d] (H^-1)[d, d].
+    """g = H^-1 g in all systems; traces = sum over d of weights[d] (H^-1)[d, d], or 0 without weights.
 
     H[a D + b] is the lower triangle, one number of each system; it becomes its Cholesky factor, with the inverse of the
     diagonal in the diagonal's place. Systems that are not positive definite to the last digit get good = 0.
@@ -250,7 +250,7 @@ def solve_systems(D: int, H: Any, g: Any, good: Any, column: Any, weights: Any, 
     lanes = good.size
     for system in range(lanes):
         traces[system] = 0.0
-    for d in range(D):  # column d of the inverse factor; the squares of its numbers sum up to (H^-1)[d, d]
+    for d in range(weights.size):  # column d of the inverse factor; the squares of its numbers sum up to (H^-1)[d, d]
         for system in range(lanes):
             column[d * lanes + system] = H[(d * D + d) * lanes + system]
         for a in range(d + 1, D):

@@ -1,16 +1,23 @@
 """Right-hand sides and matrices of alternating least squares, as whole numbers on a grid."""
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
 from numpy.typing import NDArray
 
 from tensorveil.kernels.blocks import features, find_rows, work_size
 from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.ridge import BATCH, SYSTEMS_BYTES, add_gram, gather, solve_systems, subtract_products
+from tensorveil.kernels.vectors import INT64, Code, Constants, data_of, intrinsic, padded
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 STATISTIC_STEPS = 2.0**32  # grid steps in one
 SQUARE_ROOT_OF_TWO = np.sqrt(2.0)
+KEPT = 1024  # entries of a row whose features are kept from the first look to the second
 INSIDE = 1.0 - 2.0**-40  # keeps |phi| <= 1 true whatever the last bits of a division do
 
 
@@ -105,3 +112,165 @@ def row_statistics(
                 twice = 1.0 if c == r else SQUARE_ROOT_OF_TWO
                 H[k, cell] += np.int64(a * twice * psi * (phi[first + c] * shrink))
                 cell += 1
+
+
+@intrinsic
+def squared_lengths(typingctx: Any, P: Any, count: Any, lengths: Any, constants: Any) -> Any:
+    """lengths[w] = |P[w]|^2 of the first `count` rows of P, whose last vectors must be filled up with zeros."""
+    _, R, _ = constants.numbers
+
+    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        c = Code(context, b, types.float64)
+        length = padded(R, np.float64)
+        batch, out = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2))
+        for_range: Any = cgutils.for_range
+        with for_range(b, args[1]) as loop:
+            row = c.pointer(batch, b.mul(loop.index, INT64(length)))
+            values = [c.load(row, *piece) for piece in c.pieces(length)]
+            b.store(c.sum([b.fmul(one, one) for one in values]), c.pointer(out, loop.index), align=8)
+        return context.get_dummy_value()
+
+    return types.void(P, types.int64, lengths, constants), code
+
+
+@intrinsic
+def add_right_sides(typingctx: Any, P: Any, factors: Any, count: Any, g: Any, constants: Any) -> Any:
+    """g += sum over the first `count` rows of P of factors[w] P[w], each number of a term rounded towards zero."""
+    _, R, _ = constants.numbers
+
+    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        c = Code(context, b, types.float64)
+        length = padded(R, np.float64)
+        batch, by, out = (data_of(context, b, signature.args[k], args[k]) for k in (0, 1, 3))
+        for_range: Any = cgutils.for_range
+        alloca: Any = cgutils.alloca_once
+        kind = ir.VectorType(INT64, c.lanes)
+        pieces = c.pieces(length)
+        sums = [alloca(b, kind) for _ in pieces]
+        for place in sums:
+            b.store(ir.Constant(kind, [0] * c.lanes), place)
+        with for_range(b, args[2]) as loop:
+            row = c.pointer(batch, b.mul(loop.index, INT64(length)))
+            factor = c.load_one(by, loop.index)
+            for place, (begin, lanes) in zip(sums, pieces, strict=True):
+                term = c.whole(b.fmul(c.fill(factor, lanes), c.load(row, begin, lanes)))
+                b.store(b.add(b.load(place), term), place)
+        for place, (begin, _) in zip(sums, pieces, strict=True):
+            c.add_whole(b.load(place), out, begin)
+        return context.get_dummy_value()
+
+    return types.void(P, factors, types.int64, g, constants), code
+
+
+@compiled
+def cp_value_statistics(
+    parameters: Floats,
+    starts: Any,
+    own_start: int,
+    others: NDArray[np.uint32],
+    values: Floats,
+    mean: float,
+    begins: Integers,
+    constants: Constants,
+    length: int,
+    first: int,
+    last: int,
+    D: int,
+    limits: Floats,
+    g: Integers,
+    H: Floats,
+    moments: Floats,
+) -> None:
+    """`feature_norms` and `row_statistics` of rows first to last of a CP model, all weights 1, for public coordinates.
+
+    Entries are sorted by the mode (ridge.py). limits[k] becomes the largest |phi_w| of the row, at least 1e-12, g[k] the
+    whole numbers of `row_statistics`. H[k], the lower triangle in rows of the padded length, reads no values and gets
+    no noise: it is summed in floats; moments[k] are its trace and the squares of all its numbers.
+    """
+    P = np.empty(KEPT * length)
+    unused = np.zeros(length)
+    lengths = np.empty(KEPT)
+    factors = np.empty(KEPT)
+    for k in range(first, last):
+        largest = 0.0
+        own = H[k]
+        kept = begins[k + 1] - begins[k] <= KEPT  # else features are gathered twice
+        for begin in range(begins[k], begins[k + 1], BATCH):
+            count = min(BATCH, begins[k + 1] - begin)
+            part = P[(begin - begins[k]) * length :] if kept else P
+            gather(parameters, starts, others, values, mean, begin, count, part, unused, constants)
+            add_gram(part, count, own, constants)
+            squared_lengths(part, count, lengths, constants)
+            for w in range(count):
+                largest = max(largest, lengths[w])
+        limits[k] = max(np.sqrt(largest), 1e-12)
+        shrink = INSIDE / limits[k]
+        trace = 0.0
+        squares = 0.0
+        for a in range(D):
+            for b in range(a):
+                h = own[a * length + b] * shrink * shrink
+                own[a * length + b] = h
+                squares += 2.0 * h * h
+            h = own[a * length + a] * shrink * shrink
+            own[a * length + a] = h
+            trace += h
+            squares += h * h
+        moments[k, 0] = trace
+        moments[k, 1] = squares
+        if not largest < np.inf:
+            continue
+        size = KEPT if kept else BATCH
+        for begin in range(begins[k], begins[k + 1], size):
+            count = min(size, begins[k + 1] - begin)
+            if not kept:
+                gather(parameters, starts, others, values, mean, begin, count, P, unused, constants)
+            for w in range(count):
+                x = min(max(values[begin + w] - mean, -1.0), 1.0)
+                factors[w] = x * STATISTIC_STEPS * shrink
+            add_right_sides(P, factors, count, g[k], constants)  # [K1]
+
+
+@compiled
+def spectral_solutions(
+    H: Floats, length: int, g: Floats, prior: float, residual: float, noise: float, first: int, last: int, rows: Floats
+) -> None:
+    """rows[k] = (prior H^2 + residual H + noise I)^-1 prior H g of rows first to last; H as `cp_value_statistics` left it.
+
+    A row whose system is not positive definite to the last digit becomes zero.
+    """
+    D = g.shape[1]
+    S = SYSTEMS_BYTES // 8
+    minus = np.zeros(D * D * S)
+    many = np.zeros(D * D * S)
+    system = np.zeros(D * D * S)
+    right = np.zeros(D * S)
+    solution = np.zeros(D * S)
+    column = np.zeros(D * S)
+    weights = np.zeros(0)  # no traces are asked for
+    good = np.ones(S)
+    traces = np.zeros(S)
+    for begin in range(first, last, S):
+        count = min(S, last - begin)
+        for k in range(count):
+            for a in range(D):
+                right[a * S + k] = g[begin + k, a]
+                for b in range(a + 1):
+                    h = H[begin + k, a * length + b]
+                    many[(a * D + b) * S + k] = h
+                    many[(b * D + a) * S + k] = h
+        for cell in range(D * D * S):
+            minus[cell] = -prior * many[cell]
+            system[cell] = residual * many[cell]
+        for a in range(D):
+            for b in range(a + 1):
+                subtract_products(system, a * D + b, minus, a * D, 1, many, b * D, 1, D)
+            for k in range(S):
+                system[(a * D + a) * S + k] += noise
+                solution[a * S + k] = 0.0
+            subtract_products(solution, a, minus, a * D, 1, right, 0, 1, D)
+        good[:] = 1.0
+        solve_systems(D, system, solution, good, column, weights, traces)
+        for k in range(count):
+            for a in range(D):
+                rows[begin + k, a] = solution[a * S + k] if good[k] > 0.0 else 0.0

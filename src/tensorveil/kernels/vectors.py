@@ -14,10 +14,12 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending
 from numba.core import cgutils, types
 from numba.core.datamodel import models
+from numpy.typing import NDArray
 
 numba: Any = extending  # without types of its own
 declared: Any = cgutils.get_or_insert_function
 VECTOR_BYTES = 32
+LINE = 64  # bytes of a cache line
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
 
@@ -55,9 +57,17 @@ def _unbox_constants(kind: Any, value: Any, c: Any) -> Any:
 
 
 def padded(R: int, dtype: Any) -> int:
-    """Length of a row of R numbers with the zeros that fill its last half vector."""
-    half = VECTOR_BYTES // 2 // np.dtype(dtype).itemsize
-    return int(-(-R // half) * half)
+    """Length of a row of R numbers with the zeros that fill its last vector."""
+    lanes = VECTOR_BYTES // np.dtype(dtype).itemsize
+    return int(-(-R // lanes) * lanes)
+
+
+def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
+    """Zeros that begin with a cache line: a vector that lies across two of them is slow to write."""
+    wanted = size * np.dtype(dtype).itemsize
+    room = np.zeros(wanted + LINE, dtype=np.uint8)
+    begin = -room.ctypes.data % LINE
+    return room[begin : begin + wanted].view(dtype)
 
 
 class Code:
@@ -71,10 +81,7 @@ class Code:
 
     def pieces(self, length: int) -> list[tuple[int, int]]:
         """(begin, lanes) of the vectors that make up a row of a padded length."""
-        half = self.lanes // 2
-        found = [(begin, self.lanes) for begin in range(0, length - self.lanes + 1, self.lanes)]
-        end = len(found) * self.lanes
-        return found + [(begin, half) for begin in range(end, length, half)]
+        return [(begin, self.lanes) for begin in range(0, length, self.lanes)]
 
     def pointer(self, row: Any, index: Any) -> Any:
         """Address of a number after `row`; the index is a number or a value."""
@@ -130,22 +137,16 @@ class Code:
     def sum(self, vectors: Sequence[Any]) -> Any:
         """Sum of all lanes of all vectors: vectors first, then halves upon halves; always in this order."""
         b = self.builder
-        by_lanes: dict[int, Any] = {}
-        for vector in vectors:
-            lanes = vector.type.count
-            by_lanes[lanes] = b.fadd(by_lanes[lanes], vector) if lanes in by_lanes else vector
-        total, lanes = None, max(by_lanes)
-        while lanes > 1:
-            here = by_lanes.get(lanes)
-            if here is not None:
-                total = here if total is None else b.fadd(total, here)
+        total = vectors[0]
+        for vector in vectors[1:]:
+            total = b.fadd(total, vector)
+        lanes = self.lanes // 2
+        while lanes:
+            undefined, kind = ir.Constant(total.type, ir.Undefined), ir.VectorType(INT32, lanes)
+            low = b.shuffle_vector(total, undefined, ir.Constant(kind, list(range(lanes))))
+            high = b.shuffle_vector(total, undefined, ir.Constant(kind, list(range(lanes, 2 * lanes))))
+            total = b.fadd(low, high)
             lanes //= 2
-            if total is not None:
-                undefined = ir.Constant(total.type, ir.Undefined)
-                kind = ir.VectorType(INT32, lanes)
-                low = b.shuffle_vector(total, undefined, ir.Constant(kind, list(range(lanes))))
-                high = b.shuffle_vector(total, undefined, ir.Constant(kind, list(range(lanes, 2 * lanes))))
-                total = b.fadd(low, high)
         return b.extract_element(total, INT32(0))
 
     def whole(self, vector: Any) -> Any:
@@ -172,7 +173,7 @@ class Code:
         """Ask for the cache lines of a row, to be written."""
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
         function = declared(self.builder.module, kind, "llvm.prefetch.p0")
-        for begin in range(0, length, 64 // self.bytes):
+        for begin in range(0, length, LINE // self.bytes):
             address = _as(self.builder, self.pointer(row, begin), ir.IntType(8))
             self.builder.call(function, [address, INT32(1), INT32(3), INT32(1)])
 

@@ -6,21 +6,24 @@ from dataclasses import dataclass
 from typing import final
 
 from tensorveil import checks
-from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation
-from tensorveil.mechanisms.input_perturbation import InputPerturbation
+from tensorveil.mechanisms.information import declared_count, sums_are_better
+from tensorveil.mechanisms.input_perturbation import InputPerturbation, channel_levels, made_channel
 from tensorveil.mechanisms.output_perturbation import OutputPerturbation
 from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation
+from tensorveil.mechanisms.sum_perturbation import SumPerturbation
 from tensorveil.mechanisms.with_offsets import WithOffsets
-from tensorveil.privacy.units import Unit
+from tensorveil.privacy.plan import Request
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "input": InputPerturbation,
     "gradient": GradientPerturbation,
     "output": OutputPerturbation,
     "statistic": StatisticPerturbation,
+    "sums": SumPerturbation,
 }
+LONG_ROWS = 500  # observations of an index from which on gradients tell more than sums: 54 on MovieLens, 5,000 on 100^3
 NAMES = ("auto", *MECHANISMS)
 
 
@@ -33,41 +36,39 @@ class Choice:
     reason: str
 
 
-def choose(name: str, unit: str | Unit | None, delta: float = 0.0) -> Choice:
-    """The mechanism of that name, or for "auto" the one that was measured to be best for the unit; reads no data.
+def choose(name: str, request: Request) -> Choice:
+    """The mechanism of that name, or for "auto" the one that is expected to err least; reads the request alone.
 
     Examples
     --------
-    >>> choose("auto", "value").mechanism.name
+    >>> from tensorveil.models.cp import CP
+    >>> from tensorveil.privacy.bounds import Bounds
+    >>> ratings = Request.checked(CP(5), Bounds(1, 5), "value", 5.0, 0.0, (943, 1682), None, 90_000, None)
+    >>> choose("auto", ratings).mechanism.name
     'input'
     """
     checks.choice("mechanism", name, NAMES)
     if name != "auto":
         return Choice(MECHANISMS[name](), "asked for")
-    kind = Unit.of(unit).kind
+    kind = request.unit.kind
     if kind == "value":
+        channel = made_channel(channel_levels(None, request.bounds), request.epsilon)
+        if sums_are_better(request, channel.information):
+            return Choice(
+                SumPerturbation(), "at this epsilon single values tell next to nothing, and sums over many of them more"
+            )
         return Choice(
             InputPerturbation(),
             "under 'value' the coordinates are public, so that every value is perturbed once and all inference is free",
         )
-    if kind == "entry":
+    if request.delta > 0 and kind != "slice" and declared_count(request) >= LONG_ROWS * max(request.shape):
         return Choice(
             WithOffsets(GradientPerturbation()),
-            "under 'entry' which cells are observed is private; sums over all observations hide one entry best",
-        )
-    if kind == "slice_values":
-        return Choice(
-            WithOffsets(GradientPerturbation()) if delta else StatisticPerturbation(),
-            "under 'slice_values' a whole slice may change; clipping its summed gradient bounds it whatever its size"
-            if delta
-            else "under 'slice_values' with delta = 0 only sums over many observations can hide a whole slice",
-        )
-    if delta == 0:
-        raise InputError(
-            "delta must be above 0 for the unit slice with mechanism auto, got 0; "
-            "give e.g. 1e-6, below one over the number of slices"
+            "there are enough observations of every index for noisy gradients to find factors besides offsets",
         )
     return Choice(
-        StatisticPerturbation(),
-        "under 'slice' each slice keeps its own rows (joint privacy) and only sums over slices are released",
+        SumPerturbation(),
+        "under 'slice' only sums over slices are released, and each slice keeps its own rows (joint privacy)"
+        if kind == "slice"
+        else f"under {kind!r} sums over many observations hide one unit best",
     )

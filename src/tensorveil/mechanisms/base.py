@@ -108,9 +108,9 @@ class Mechanism(ABC):
             cost,
             0.0 if pure else request.delta,
             design.gaussian_coordinates,
-            assumptions_checked=checked_by_code(request.bounds),
+            assumptions_checked=checked_by_code(request),
             assumptions_trusted=(
-                *trusted_to_the_caller([stage.noise for stage in design.stages]),
+                *trusted_to_the_caller(request, [stage.noise for stage in design.stages]),
                 *design.assumptions_trusted,
             ),
         ).sealed()
@@ -126,25 +126,29 @@ class Mechanism(ABC):
         """Complete; every reading of the data passes through `noise`, everything else is public."""
 
 
-def checked_by_code(bounds: Bounds) -> tuple[str, ...]:
+def checked_by_code(request: Request) -> tuple[str, ...]:
     """What every run makes sure of, in the words of guarantees."""
+    looked = "without looking at any value" if request.unit.coordinates_public else "before the data are read"
     return (
-        f"values are clipped to [{bounds.low:g}, {bounds.high:g}] before anything reads them",
-        "shape, bounds, ranks, steps and noise scales are fixed before the data are read",
+        f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}] before anything reads them",
+        f"shape, bounds, ranks, steps and noise scales are fixed {looked}",
         "noise comes from a cryptographic generator keyed by the operating system",
     )
 
 
-def trusted_to_the_caller(noises: Sequence[str]) -> tuple[str, ...]:
+def trusted_to_the_caller(request: Request, noises: Sequence[str]) -> tuple[str, ...]:
     """What no run can check, in the words of guarantees; `noises` are the laws of the stages' noise, in words."""
-    found = (
-        "bounds, shape, labels and expected count were chosen without looking at the data",
+    chosen = "bounds, shape, labels and expected count were chosen without looking at the data"
+    if request.unit.coordinates_public:
+        chosen = "bounds and expected count were chosen without looking at the values"
+    found = [
+        chosen,
         "each unit of the data is one unit of privacy: nobody is behind two of them",
         "running time and memory are not observed",
-    )
+    ]
     if any("norm-exponential" in noise for noise in noises):
-        found += ("norm-exponential noise is drawn in floating point and rounded; its last bits are not proven",)
-    return found
+        found.append("norm-exponential noise is drawn in floating point and rounded; its last bits are not proven")
+    return tuple(found)
 
 
 def ideal_budget(epsilon: float, delta: float, coordinates: int) -> tuple[float, float]:

@@ -203,7 +203,7 @@ def costs(charge: Charge, unit: Unit, orders: tuple[int, ...]) -> Costs:
         epsilon if charge.pure else None,
         _raised(squared),
         tuple(_raised(divergence) for divergence in divergences),
-        charge.gaussian_coordinates * steps,  # [L20]
+        0 if charge.pure else charge.gaussian_coordinates * steps,  # [L20]
         epsilon,
         delta,
     )

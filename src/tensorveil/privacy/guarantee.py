@@ -18,6 +18,7 @@ from tensorveil.privacy.units import Unit
 
 STATUSES = ("proven", "claimed", "none")
 SCHEMA_VERSION = 1
+LARGE = 1e6  # a factor beyond this is told as a power of e
 OUR_PROOFS = "tensorveil's proofs (docs/proofs)"
 SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting")
 
@@ -26,6 +27,14 @@ SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting")
 def software_versions() -> tuple[tuple[str, str], ...]:
     """Names and versions of what a run rests on."""
     return (("python", platform.python_version()), *((name, version(name)) for name in SOFTWARE))
+
+
+def factor_text(epsilon: float) -> str:
+    """e^epsilon, rounded up; beyond a million as a power."""
+    if epsilon > math.log(LARGE):
+        return f"e to the power {rounded_up(epsilon)}"
+    text = rounded_up(math.exp(epsilon), 3)
+    return f"{float(text):,.0f}" if float(text) >= 1000 else text
 
 
 def what_is_released(withheld: str | None) -> str:
@@ -149,9 +158,11 @@ class Guarantee:
         if self.delta:
             stated += f" and delta = {rounded_up(self.delta)}"
         if self.status == "proven":
+            but = f" (but for an added probability of {rounded_up(self.delta)})" if self.delta else ""
             sentence = (
-                f"Proven {stated}: whoever sees {self.released}, learns almost the same about the data "
-                f"whether or not {self.neighbours} (unit {self.unit!r})."
+                f"Proven {stated}: for whoever sees {self.released}, no conclusion becomes more than "
+                f"{factor_text(self.epsilon)} times as likely, nor as unlikely{but}, if {self.neighbours} "
+                f"(unit {self.unit!r})."
             )
             return sentence + (" Seeded: not for release." if self.seeded else "")
         lines = [f"Claimed, not proven: {stated} for the unit {self.unit!r}, after {self.source}. Not for publication."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tensorveil import checks
@@ -17,7 +18,7 @@ from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.exact_noise import ExactNoise
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise import NoiseSource
-from tensorveil.privacy.plan import Plan, default_names
+from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
 from tensorveil.release.ledger import Ledger, paying, refuse_published
 from tensorveil.release.release import CHACHA, EXACT, Release
@@ -150,7 +151,8 @@ def complete(
         completion = completed_without_privacy(observations, model, bounds, progress)
         return Release(completion, NO_PRIVACY, **_names(observations))
     if isinstance(mechanism, str):
-        mechanism = choose(mechanism, Unit.of(unit, at_most), delta).mechanism
+        asked = request_for(observations, model, bounds, unit, epsilon, delta, expected_count, at_most)
+        mechanism = choose(mechanism, asked).mechanism
     if not isinstance(mechanism, Mechanism):
         raise InputError(f"mechanism must be one, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses")
     plan = mechanism.plan(
@@ -165,3 +167,21 @@ def complete(
         at_most=at_most,
     )
     return fit(observations, plan, seed=seed, progress=progress, ledger=ledger, dataset=dataset)
+
+
+def request_for(
+    observations: Observations,
+    model: ModelFamily | None,
+    bounds: Bounds | None,
+    unit: str | Unit | None,
+    epsilon: float | None,
+    delta: float,
+    expected_count: int | None,
+    at_most: int | None,
+) -> Request:
+    """What is public about a request for these observations; under public coordinates their number is."""
+    shape, names = observations.shape, observations.mode_names
+    asked = Request.checked(model, bounds, unit, epsilon, delta, shape, names, expected_count, at_most)
+    if asked.unit.coordinates_public and expected_count is None:
+        return replace(asked, expected_count=len(observations))
+    return asked

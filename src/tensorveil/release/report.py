@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorveil.errors import InputError
 from tensorveil.models.completion import Completion
+from tensorveil.privacy.guarantee import factor_text
 from tensorveil.privacy.plan import rounded_up
 from tensorveil.release.certificate import Certificate
 from tensorveil.release.pictures import mode_groups, slice_group
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05  # of the test whose greatest power is told
 PRIORS = (0.01, 0.1, 0.5)
-LARGE = 1e6  # a factor beyond this is told as a power of e
 MECHANISMS = {
     "input perturbation": "Random noise was put on the values before anything else was computed; every later step saw "
     "the noisy values only.",
@@ -211,14 +211,6 @@ def suspicion(prior: float, epsilon: float) -> float:
     0.731059
     """
     return 1 / (1 + (1 - prior) / prior * math.exp(-epsilon))
-
-
-def factor_text(epsilon: float) -> str:
-    """e^epsilon, rounded up; beyond a million as a power."""
-    if epsilon > math.log(LARGE):
-        return f"e to the power {rounded_up(epsilon)}"
-    text = rounded_up(math.exp(epsilon), 3)
-    return f"{float(text):,.0f}" if float(text) >= 1000 else text
 
 
 def chance_up(delta: float) -> str:

@@ -236,10 +236,10 @@ def _words(certificate: Certificate) -> str:
         ("randomness.grid", certificate.randomness.grid, GRID),
     ):
         _need(found == made, f"{name} does not say what this software says of such a release; it was changed")
-    checked = checked_by_code(request.bounds)
+    checked = checked_by_code(request)
     _need(certificate.assumptions_checked == checked, "assumptions_checked is not what the code makes sure of")
     noises = [stage.noise for stage in certificate.stages]
-    missing = set(trusted_to_the_caller(noises)) - set(certificate.assumptions_trusted)
+    missing = set(trusted_to_the_caller(request, noises)) - set(certificate.assumptions_trusted)
     _need(not missing, f"assumptions_trusted leaves out: {'; '.join(sorted(missing))}")
     for stage in certificate.stages:
         words = MECHANISMS_OF.get(THEOREMS[stage.theorem].mechanism)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels import gradients
-from tensorveil.kernels.vectors import Constants, padded
+from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.solvers.strata import padded_parameters, run_apart, sensible_threads, tile_order
 
@@ -48,7 +48,7 @@ def joint_sums(
     R, length = model.ranks[0], padded(model.ranks[0], np.float64)
     parameters = padded_parameters(model, np.float64)
     starts = tuple(int(start) for start in np.cumsum([0, *model.shape])[:-1] * length)
-    parts = np.zeros((workers, parameters.size), dtype=np.int64)
+    parts = [aligned_zeros(parameters.size, np.int64) for _ in range(workers)]
     cuts = np.linspace(0, len(values), workers + 1).astype(np.int64)
     constants = Constants(model.order, R)
 

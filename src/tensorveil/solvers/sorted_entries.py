@@ -8,8 +8,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels import ridge
-from tensorveil.kernels.vectors import Constants, padded
+from tensorveil.kernels import ridge, statistics
+from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.solvers.strata import CHUNK, index_counts, run_apart
 
@@ -63,11 +63,13 @@ class SortedEntries:
     def pack(self, model: FactorModel, parameters: Floats, offsets: list[Floats]) -> NDArray[Any]:
         """All factors, rows filled up to whole vectors, with offsets (if any) as the last number of each row."""
         R = model.ranks[0]
-        rows = np.zeros((sum(self.shape), padded(R + bool(offsets), self.dtype)), dtype=self.dtype)
+        length = padded(R + bool(offsets), self.dtype)
+        packed = aligned_zeros(sum(self.shape) * length, self.dtype)
+        rows = packed.reshape(-1, length)
         rows[:, :R] = parameters.reshape(-1, R)
         if offsets:
             rows[:, R] = np.concatenate(offsets)
-        return rows.ravel()
+        return packed
 
     def unpack(self, packed: NDArray[Any], model: FactorModel, offsets: list[Floats]) -> tuple[Floats, list[Floats]]:
         """Parameters of the model, and offsets, from packed rows."""
@@ -94,6 +96,22 @@ class SortedEntries:
         found = self._by_parts(ridge.sum_residuals, 0, packed, R, mean, R + with_offsets)
         total, squares = np.sum(np.array(found), axis=0)
         return float(total), float(squares)
+
+    def value_statistics(self, model: FactorModel, mode: int) -> tuple[Floats, Integers, RowMatrices]:
+        """Limits, right-hand sides in whole grid steps and matrices of private least squares, for public coordinates.
+
+        The values of these entries are residuals; double precision only.
+        """
+        R, size = model.ranks[0], self.shape[mode]
+        packed = self.pack(model, model.parameters, [])
+        length = padded(R, np.float64)
+        limits, g = np.empty(size), np.zeros((size, length), dtype=np.int64)
+        H = np.zeros((size, R * length))
+        moments = np.empty((size, 2))
+        self._by_parts(statistics.cp_value_statistics, mode, packed, R, 0.0, R, limits, g, H, moments)
+        trace, squares = moments.sum(axis=0)
+        matrices = RowMatrices(H, R, float(trace), float(squares), self.lists[mode], self.threads)
+        return limits, np.ascontiguousarray(g[:, :R]), matrices
 
     def _by_parts(
         self, kernel: Any, mode: int, packed: NDArray[Any], R: int, mean: float, D: int, *more: Any
@@ -128,6 +146,51 @@ class SortedEntries:
 
         run_apart(work, self.threads)
         return found
+
+
+@final
+@dataclass(frozen=True)
+class RowMatrices:
+    """Matrices H of the rows of a mode: lower triangles in rows filled up to whole vectors."""
+
+    triangles: Floats
+    rank: int
+    trace: float  # of all of them
+    squares: float  # of all their numbers
+    mine: ModeList
+    threads: int
+
+    def posterior_rows(
+        self, g: Floats, noise_variance: float, residual_variance: float, smallest_prior: float, largest_prior: float
+    ) -> Floats:
+        """`ridge_rows.posterior_rows` for matrices without noise, by Cholesky factors instead of eigenvectors.
+
+        A row of k entries is taken to have min(k, R) eigenvalues above 0.
+        """
+        R, length = self.rank, self.triangles.shape[1] // self.rank
+        counts = np.minimum(np.diff(self.mine.begins), R)
+        weight = self.squares
+        surplus = float((g**2).sum()) - residual_variance * self.trace - noise_variance * float(counts.sum())
+        prior = min(max(surplus, smallest_prior * weight), largest_prior * weight) / weight if weight > 0 else 0.0
+        rows = np.zeros_like(g)
+        cuts = self.mine.cuts
+
+        def work(thread: int) -> None:
+            for part in range(thread, len(cuts) - 1, self.threads):
+                statistics.spectral_solutions(
+                    self.triangles,
+                    length,
+                    g,
+                    prior,
+                    residual_variance,
+                    noise_variance,
+                    int(cuts[part]),
+                    int(cuts[part + 1]),
+                    rows,
+                )
+
+        run_apart(work, self.threads)
+        return rows
 
 
 def mode_variances(

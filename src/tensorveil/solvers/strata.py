@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels import descent
-from tensorveil.kernels.vectors import Constants, padded
+from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 
 Floats = NDArray[np.float64]
@@ -178,9 +178,9 @@ class Strata:
 def padded_parameters(model: FactorModel, dtype: Any) -> NDArray[Any]:
     """All factors in one vector, every row filled up with zeros to whole vectors, which steps leave zero."""
     length = padded(model.ranks[0], dtype)
-    rows = np.zeros((sum(model.shape), length), dtype=dtype)
-    rows[:, : model.ranks[0]] = np.concatenate(model.factors)
-    return rows.ravel()
+    found = aligned_zeros(sum(model.shape) * length, dtype)
+    found.reshape(-1, length)[:, : model.ranks[0]] = model.parameters.reshape(-1, model.ranks[0])
+    return found
 
 
 def unpadded(parameters: NDArray[Any], model: FactorModel, dtype: Any) -> Floats:
