@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 export PYTHONHASHSEED = 0
 
-.PHONY: setup demo test test-all check figures format docs reprove clean
+.PHONY: setup demo test test-all check bench figures format docs reprove clean
 
 setup: .venv/.ready
 
@@ -43,6 +43,11 @@ reprove: setup
 FIGURES = figure1 figure2 figure3 clipping proven_vs_published
 figures: setup
 	@for figure in $(FIGURES); do $(BIN)/python experiments/$$figure.py $(if $(QUICK),--quick) || exit 1; done
+
+# make bench          speed and size, against the C yardstick and the peers that are installed (about an hour)
+# make bench QUICK=1  without peers and without 10^8 observations (under 20 minutes)
+bench: setup
+	$(BIN)/python benchmarks/speed.py $(if $(QUICK),--quick)
 
 clean:
 	rm -rf .venv demo-output .mypy_cache .pytest_cache .ruff_cache

@@ -11,6 +11,8 @@
  */
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,19 +103,57 @@ static void together(void *(*function)(void *), void *first, void *second, int t
     }
 }
 
-/* One pass; `begins` are the nine ends of the eight blocks. */
-double sgd_pass(const Observation *observations, const int64_t *begins, REAL *A, REAL *B, REAL *C, double eta,
-                double penalty, int threads) {
-    double loss = 0;
-    for (int round = 0; round < 4; round++) {
-        Part parts[2];
-        for (int side = 0; side < 2; side++) {
-            const int block = side ? 7 - round : round;
-            parts[side] = (Part){observations, begins[block], begins[block + 1], A, B, C, (REAL)eta, (REAL)penalty, 0};
+typedef struct {
+    const Observation *observations;
+    const int64_t *begins; /* the nine ends of the eight blocks */
+    REAL *A, *B, *C;
+    REAL eta, penalty;
+    int64_t passes;
+    int side, threads;
+    _Atomic int64_t *gate; /* counts arrivals at the end of each round */
+    double loss;
+} Passes;
+
+static void *visit(void *argument) {
+    Passes *mine = argument;
+    int64_t arrivals = 0;
+    for (int64_t pass = 0; pass < mine->passes; pass++)
+        for (int round = 0; round < 4; round++) {
+            const int block = mine->side ? 7 - round : round;
+            Part part = {mine->observations, mine->begins[block], mine->begins[block + 1], mine->A, mine->B, mine->C,
+                         mine->eta, mine->penalty, 0};
+            descend(&part);
+            mine->loss += part.loss;
+            if (mine->threads == 2) {
+                arrivals += 2;
+                ++*mine->gate;
+                for (int tries = 0; *mine->gate < arrivals; tries++)
+                    if (tries > 2000) sched_yield();
+            }
         }
-        together(descend, parts, parts + 1, threads);
-        loss += parts[0].loss + parts[1].loss;
+    return 0;
+}
+
+/* Some passes; returns the sum of squared residuals of all of them. */
+double sgd_passes(const Observation *observations, const int64_t *begins, REAL *A, REAL *B, REAL *C, double eta,
+                  double penalty, int64_t passes, int threads) {
+    _Atomic int64_t gate = 0;
+    Passes sides[2];
+    double loss = 0;
+    for (int side = 0; side < 2; side++)
+        sides[side] = (Passes){observations, begins, A, B, C, (REAL)eta, (REAL)penalty, passes, side, threads, &gate, 0};
+    if (threads == 2) {
+        together(visit, sides, sides + 1, 2);
+        return sides[0].loss + sides[1].loss;
     }
+    for (int64_t pass = 0; pass < passes; pass++)
+        for (int round = 0; round < 4; round++)
+            for (int side = 0; side < 2; side++) {
+                const int block = side ? 7 - round : round;
+                Part part = {observations, begins[block], begins[block + 1], A, B, C, (REAL)eta, (REAL)penalty, 0};
+                descend(&part);
+                loss += part.loss;
+            }
     return loss;
 }
 

@@ -211,10 +211,11 @@ def check_the_command_line(folder, words):
     ledger, out = folder / "L.sqlite", folder / "out"
     if not ledger.exists():
         Ledger.create(ledger, "films", "value", 1e9)
+    before = ledger.read_bytes()
     given_options = options(folder / "ratings.csv", out, "--ledger", ledger, "--dataset", "films", "--plan-only")
     status, _, _ = run(*given_options, *words)
     assert status in (0, 2, 3)
-    assert Ledger(ledger).spent("films").epsilon == 0
+    assert ledger.read_bytes() == before
     assert not out.exists()
 
 

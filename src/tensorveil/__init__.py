@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tensorveil.release.release import Release as Release
     from tensorveil.release.verification import verify as verify
     from tensorveil.solvers.als import ALS as ALS
+    from tensorveil.solvers.parallel_sgd import ParallelSGD as ParallelSGD
     from tensorveil.solvers.posterior import Posterior as Posterior
     from tensorveil.solvers.sgd import SGD as SGD
     from tensorveil.solvers.start import NormalStart as NormalStart
@@ -80,6 +81,7 @@ _HOMES = {
     "MinMaxScaling": "tensorveil.data.scaling",
     "NormalStart": "tensorveil.solvers.start",
     "Observations": "tensorveil.data.observations",
+    "ParallelSGD": "tensorveil.solvers.parallel_sgd",
     "SGD": "tensorveil.solvers.sgd",
     "Posterior": "tensorveil.solvers.posterior",
     "TensorveilError": "tensorveil.errors",

@@ -9,6 +9,7 @@ from oracles import ORDERS, RANKS, SHAPES, random_blocks
 from tensorveil.kernels import least_squares
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
+from tensorveil.solvers.block_updates import Entries, solve_tucker_rows
 
 
 def families(order):
@@ -139,3 +140,19 @@ def test_a_matrix_that_is_not_positive_definite_is_not_factorized():
     assert least_squares.factorize(matrix)
     lower = np.tril(matrix)
     np.testing.assert_allclose(lower @ lower.T, [[4, 2], [2, 3]])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_tucker_rows_are_the_plain_rows(order):
+    shape, family = SHAPES[order], Tucker(ranks=RANKS[order])
+    model = family.model(random_blocks(family.block_shapes(shape), seed=order))
+    coordinates, values = some_entries(shape, seed=order, count=200)
+    entries = Entries.of(coordinates, values, shape)
+    for mode in range(order):
+        plain, fast = model.parameters.copy(), model.parameters.copy()
+        lists = entries.orders[mode], entries.begins[mode]
+        arguments = (model.block_starts, model.block_widths, coordinates, values, *lists, mode, 0.3)
+        expected = least_squares.solve_rows(plain, *arguments)
+        assert solve_tucker_rows(entries, values, model, fast, mode, 0.3) == pytest.approx(expected)
+        np.testing.assert_allclose(fast, plain, atol=1e-10)
+        assert np.abs(fast - model.parameters).max() > 1e-3

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tensorveil.kernels.statistics import STATISTIC_STEPS, block_features, feature_norms, row_statistics
 from tensorveil.models.cp import CPModel
 from tensorveil.models.tucker import TuckerModel
+from tensorveil.solvers.ridge_rows import posterior_rows, square_matrices
+from tensorveil.solvers.sorted_entries import SortedEntries
 
 SHAPE = (4, 3, 5)
 RNG = np.random.default_rng(7)
@@ -127,3 +129,36 @@ def test_a_full_length_contribution_nearly_reaches_its_weight(seed, width):
     g, H = statistics(model, np.zeros((1, 2), np.uint32), 0, np.array([5.0]), np.ones(1), np.array([1e-12]))
     assert np.linalg.norm(g / STATISTIC_STEPS) > 1 - 1e-8
     assert np.linalg.norm(H / STATISTIC_STEPS) > 1 - 1e-8
+
+
+@pytest.mark.parametrize("rank, shape", [(1, (30, 4)), (3, (20, 3, 5)), (10, (20, 3, 5)), (5, (6, 3, 5, 2))])
+def test_vectorised_statistics_are_the_plain_ones(rank, shape):
+    """g in the same whole numbers, H and limits to rounding; rows longer than what is kept, short ones, and none."""
+    generator = np.random.default_rng(rank)
+    model = CPModel([generator.normal(size=(size, rank)) for size in shape])
+    where = np.column_stack([generator.integers(0, size, 6000) for size in shape]).astype(np.uint32)
+    where = np.ascontiguousarray(where[where[:, 0] != 2])
+    residuals = generator.normal(size=len(where))
+    entries = SortedEntries.of(where, residuals, shape, 2, np.float64)
+    for mode, size in enumerate(shape):
+        limits, g, matrices = entries.value_statistics(model, mode)
+        largest = np.zeros(size)
+        feature_norms(model.parameters, model.block_starts, model.block_widths, where, mode, largest)
+        np.testing.assert_allclose(limits, np.maximum(largest, 1e-12), rtol=1e-14)
+        right, triangles = statistics(model, where, mode, residuals, np.ones(len(where)), limits)
+        assert np.abs(g - right).max() <= 6000 * 1e-3  # terms on the edge of a grid step, if any
+        H = square_matrices(triangles / STATISTIC_STEPS, rank)
+        lower = np.tril(matrices.triangles.reshape(size, rank, -1)[:, :, :rank])
+        np.testing.assert_allclose(lower, np.tril(H), atol=1e-5)
+        noisy = g / STATISTIC_STEPS + generator.normal(size=g.shape) * (largest > 0)[:, None]
+        slow = posterior_rows(noisy, H, 1.0, 0.0, 1 / 9, 1e-3, 1.0)
+        np.testing.assert_allclose(matrices.posterior_rows(noisy, 1.0, 1 / 9, 1e-3, 1.0), slow, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(NUMBERS, min_size=3, max_size=3), NUMBERS)
+def test_a_vectorised_contribution_is_never_longer_than_one(phi, residual):
+    model = CPModel([np.ones((1, 3)), np.array([phi])])
+    entries = SortedEntries.of(np.zeros((1, 2), np.uint32), np.array([residual]), (1, 1), 1, np.float64)
+    _, g, _ = entries.value_statistics(model, 0)
+    assert sum(int(number) ** 2 for number in g[0]) <= int(STATISTIC_STEPS) ** 2

@@ -5,9 +5,11 @@ import pytest
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError, InputError
+from tensorveil.kernels import blocks
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.solvers.parallel_sgd import ParallelSGD
+from tensorveil.solvers.serial_tucker import SerialTucker
 from tensorveil.solvers.strata import sensible_threads
 
 
@@ -95,7 +97,35 @@ def test_wrong_options_are_refused(options):
         ParallelSGD(**options)
 
 
-def test_tucker_models_are_refused_by_name():
-    data, _ = planted((4, 3, 2), 1, 20)
-    with pytest.raises(InputError, match="CP"):
-        ParallelSGD().solve(data, Tucker(2))
+@pytest.mark.parametrize("order", [2, 3, 4, 5])
+def test_a_pass_over_a_tucker_model_is_the_plain_pass(order):
+    shape, ranks = (6, 5, 4, 3, 3)[:order], (3, 2, 4, 2, 2)[:order]
+    generator = np.random.default_rng(order)
+    family = Tucker(ranks)
+    model = family.model([generator.normal(0.4, 0.4, block) for block in family.block_shapes(shape)])
+    where = np.column_stack([generator.integers(0, size, 80) for size in shape]).astype(np.uint32)
+    values = generator.normal(size=80)
+    layout = SerialTucker(where, values, 2.0, -0.5)
+    packed = layout.pack(model)
+    np.testing.assert_array_equal(layout.unpack(packed, model), model.parameters)
+    losses = layout.visit(packed, model, np.array([0.01]), 0.05, np.random.default_rng(3))
+    plain, B = model.parameters.copy(), order + 1
+    visits = np.random.default_rng(3).permutation(80)
+    none = (np.full(B, np.inf), -1, np.empty((0, 0)), np.zeros(B, np.bool_), np.zeros(B), np.zeros(B))
+    layers = (plain, model.block_starts, model.block_widths, where, 2.0 * values - 0.5, visits, 0.01, np.full(B, 0.05))
+    loss = blocks.sgd_pass(*layers, *none)
+    np.testing.assert_allclose(layout.unpack(packed, model), plain, atol=1e-10)
+    assert np.abs(plain - model.parameters).max() > 1e-3
+    assert losses[0] == pytest.approx(loss)
+
+
+def test_a_tucker_model_is_fitted():
+    data, noise = planted((60, 50, 20), 2, 20_000)
+    test, train = data.take(np.arange(2000)), data.take(np.arange(2000, len(data)))
+    run = ParallelSGD(iterations=40).solve(train, Tucker((3, 3, 3)), seed=0)
+    assert np.sqrt(np.mean((run.predict(test.coordinates) - test.values) ** 2)) < 1.2 * noise
+    assert run.threads == 1
+    assert (
+        ParallelSGD(iterations=2).solve(train, Tucker(2), seed=1).model
+        == ParallelSGD(iterations=2).solve(train, Tucker(2), seed=1).model
+    )

@@ -179,7 +179,7 @@ def cp_features(
             squares += [b.fmul(one, one) for one in phi]
         return context.make_tuple(b, signature.return_type, [c.sum(products), c.sum(squares)])
 
-    pair = types.UniTuple(types.float64, 2)
+    pair: Any = types.containers.UniTuple(types.float64, 2)  # type: ignore[no-untyped-call]
     return pair(parameters, starts, coordinates, types.int64, types.int64, constants), code
 
 

@@ -183,9 +183,9 @@ def cp_value_statistics(
 ) -> None:
     """`feature_norms` and `row_statistics` of rows first to last of a CP model, all weights 1, for public coordinates.
 
-    Entries are sorted by the mode (ridge.py). limits[k] becomes the largest |phi_w| of the row, at least 1e-12, g[k] the
-    whole numbers of `row_statistics`. H[k], the lower triangle in rows of the padded length, reads no values and gets
-    no noise: it is summed in floats; moments[k] are its trace and the squares of all its numbers.
+    Entries are sorted by the mode (ridge.py). limits[k] becomes the largest |phi_w| of the row, at least 1e-12, g[k]
+    the whole numbers of `row_statistics`. H[k], the lower triangle in rows of the padded length, reads no values and
+    gets no noise: it is summed in floats; moments[k] are its trace and the squares of all its numbers.
     """
     P = np.empty(KEPT * length)
     unused = np.zeros(length)
@@ -235,7 +235,7 @@ def cp_value_statistics(
 def spectral_solutions(
     H: Floats, length: int, g: Floats, prior: float, residual: float, noise: float, first: int, last: int, rows: Floats
 ) -> None:
-    """rows[k] = (prior H^2 + residual H + noise I)^-1 prior H g of rows first to last; H as `cp_value_statistics` left it.
+    """rows[k] = (prior H^2 + residual H + noise I)^-1 prior H g of rows first to last, H from `cp_value_statistics`.
 
     A row whose system is not positive definite to the last digit becomes zero.
     """

@@ -23,7 +23,7 @@ from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress,
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations, Bounds
-from tensorveil.privacy.channels import Channel, design_channel, dithered_channel, quantize, recalibrated
+from tensorveil.privacy.channels import Channel, design_channel, dithered, dithered_channel, quantize, recalibrated
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent, float_above
 from tensorveil.privacy.noise import NoiseSource, grid_for
 from tensorveil.privacy.plan import Plan, Request, Stage
@@ -285,7 +285,7 @@ class InputPerturbation(Mechanism):
         if plan.settings["noise"] == "channel":
             budget = -float_above(-Fraction(plan.request.epsilon) / changes)  # [L2] rounded down
             channel = self._channel(data.bounds, budget)
-            inputs = quantize(data.bounds.uncentred(data.centred), channel.levels)  # [L3] each from its own value
+            inputs = dithered(data.bounds.uncentred(data.centred), channel.levels)  # [L3] each from its own value
             symbols = noise.channel(inputs, channel)
             fitted = recalibrated(channel, symbols)
             variance = float(fitted.weights @ fitted.variances) / (data.bounds.width / 2) ** 2

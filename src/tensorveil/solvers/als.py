@@ -29,7 +29,7 @@ from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start, update_blocks
 from tensorveil.solvers.parallel_sgd import ParallelSGD
-from tensorveil.solvers.sorted_entries import SortedEntries, mode_variances
+from tensorveil.solvers.sorted_entries import FEWEST_FAST, SortedEntries, mode_variances
 from tensorveil.solvers.strata import sensible_threads
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,6 @@ FEWEST_TO_HOLD_OUT = 50
 FEWEST_SWEEPS = 4
 TRIAL_SWEEPS, TRIAL_TOLERANCE = 20, 3e-4
 RANDOM_STARTS = 2  # besides the spectral one
-FEWEST_FAST = 2**14  # observations from which on kernels made for the rank are worth compiling
 LARGE = 2**20  # from here on the start is a few passes of descent: eigenvectors take too long
 START_PASSES = 6
 LARGEST_TRIED = 2**22  # no penalty is tried on held-out observations beyond: copies of parts, and many sweeps

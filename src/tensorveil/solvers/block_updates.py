@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +12,12 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels import least_squares
+from tensorveil.kernels import least_squares, tucker_rows
+from tensorveil.kernels.vectors import aligned_zeros, padded
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.tucker import MAX_CORE_CELLS, Tucker
-from tensorveil.solvers.strata import index_counts
+from tensorveil.solvers.strata import CHUNK, index_counts, run_apart
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -25,6 +27,7 @@ CORE_STEPS = 15  # of conjugate gradients a sweep; it starts from the old core
 CORE_PRECISION = 1e-5
 SMALL_STARTS = 6  # random starts of the CP model of the small core
 SMALL_SWEEPS = 60
+ENTRIES_A_PART, MOST_PARTS = 2**14, 16  # of the rows of a mode that threads share
 DENSE_MODE = 500  # modes up to this size get their eigenvectors from a dense matrix
 
 
@@ -54,8 +57,10 @@ class Entries:
 
     @cached_property
     def variance(self) -> float:
-        """Variance of the values."""
-        return float(self.values.var())
+        """Variance of the values, without a copy of them."""
+        mean = float(self.values.mean())
+        parts = (self.values[begin : begin + CHUNK] - mean for begin in range(0, len(self.values), CHUNK))
+        return sum(float(part @ part) for part in parts) / len(self.values)
 
     def counts(self, mode: int) -> Integers:
         """Entries of each index."""
@@ -67,6 +72,9 @@ def update_blocks(data: Entries, targets: Floats, model: FactorModel, parameters
     effective = 0.0
     starts, widths = model.block_starts, model.block_widths
     for mode in range(model.order):
+        if model.core is not None:
+            effective += solve_tucker_rows(data, targets, model, parameters, mode, ridge)
+            continue
         effective += least_squares.solve_rows(
             parameters, starts, widths, data.coordinates, targets, data.orders[mode], data.begins[mode], mode, ridge
         )
@@ -74,6 +82,45 @@ def update_blocks(data: Entries, targets: Floats, model: FactorModel, parameters
         solve_core(data, targets, model, parameters, ridge)
         effective += min(model.core.size, len(targets) / 4)
     return effective
+
+
+def solve_tucker_rows(
+    data: Entries, targets: Floats, model: FactorModel, parameters: Floats, mode: int, ridge: float
+) -> float:
+    """The rows of one factor matrix of a Tucker model, in threads; returns their effective number of parameters."""
+    starts, widths = model.block_starts, model.block_widths
+    turned = np.moveaxis(parameters[starts[-1] :].reshape(model.ranks), mode, 0).reshape(model.ranks[mode], -1)
+    length = padded(turned.shape[1], np.float64)
+    core = aligned_zeros(len(turned) * length, np.float64)
+    core.reshape(len(turned), length)[:, : turned.shape[1]] = turned
+    begins = data.begins[mode]
+    parts = min(max(len(targets) // ENTRIES_A_PART, 1), MOST_PARTS)
+    cuts = np.searchsorted(begins, np.linspace(0, len(targets), parts + 1)[1:-1])
+    ends = [0, *(int(cut) for cut in cuts), len(begins) - 1]
+    found = [0.0] * parts
+    order = data.orders[mode]
+    threads = min(parts, os.cpu_count() or 1)
+
+    def work(thread: int) -> None:
+        for part in range(thread, parts, threads):
+            found[part] = tucker_rows.solve_rows(
+                parameters,
+                starts,
+                widths,
+                core,
+                length,
+                data.coordinates,
+                targets,
+                order,
+                begins,
+                mode,
+                ridge,
+                ends[part],
+                ends[part + 1],
+            )
+
+    run_apart(work, threads)
+    return sum(found)  # by parts, whatever the number of threads
 
 
 def solve_core(

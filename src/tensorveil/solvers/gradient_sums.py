@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from tensorveil.kernels import gradients
 from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
+from tensorveil.solvers.sorted_entries import FEWEST_FAST
 from tensorveil.solvers.strata import padded_parameters, run_apart, sensible_threads, tile_order
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
-FEWEST_FAST = 2**14  # entries from which on a kernel made for the rank is worth compiling
 MOST_STEPS = 2.0**50  # grid steps in a clip norm: more than any plan asks for
 
 

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent on CP models for large data: compact entries, several threads, rows as vectors.
+"""Stochastic gradient descent for large data: compact entries, several threads, rows as vectors; Tucker in one thread.
 
 Not the paper's solver (that is sgd.py): the order of steps is another one, numbers are single precision by default, and
 start values and step sizes suit themselves to the data, so that large sparse tensors fit from the first pass on.
@@ -16,10 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
 from tensorveil.data.observations import Observations
-from tensorveil.errors import DivergenceError, InputError
+from tensorveil.errors import DivergenceError
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
-from tensorveil.solvers.strata import Strata, padded_parameters, sensible_threads, unpadded
+from tensorveil.solvers.serial_tucker import SerialTucker
+from tensorveil.solvers.strata import Strata, sensible_threads
 
 Floats = NDArray[np.float64]
 
@@ -74,8 +75,8 @@ class ParallelSGD:
         again, where descent diverges
     iterations : passes over the observations
     regularization : lambda, on the same scale
-    threads : None: one a core, and one alone on small data
-    precision : "single" or "double", of parameters and values on the way; results are double either way
+    threads : None: one a core, and one alone on small data and for Tucker models
+    precision : "single" or "double", of parameters and values of CP models on the way; results are double either way
 
     Examples
     --------
@@ -89,7 +90,7 @@ class ParallelSGD:
 
     learning_rate: float = 0.05
     iterations: int = 30
-    regularization: float = 0.03
+    regularization: float = 0.01
     threads: int | None = None
     precision: str = "single"
 
@@ -109,7 +110,7 @@ class ParallelSGD:
         seed: int | None = None,
         progress: Callable[[int, float], None] | None = None,
     ) -> ParallelSGDRun:
-        """Fit a CP model and a constant to the observations.
+        """Fit a model and a constant to the observations.
 
         Parameters
         ----------
@@ -120,8 +121,6 @@ class ParallelSGD:
         ------
         DivergenceError : where descent diverges however small its steps
         """
-        if family.name != "cp":
-            raise InputError(f"family must be CP here, got {family}; fit Tucker models with SGD or ALS")
         generator = np.random.default_rng(checks.seed(seed))
         return self.solve_entries(
             observations.coordinates, observations.values, observations.shape, family, generator, progress
@@ -138,23 +137,33 @@ class ParallelSGD:
         constant: bool = True,
     ) -> ParallelSGDRun:
         """`solve` for bare arrays; without a constant, the model alone is to predict the values."""
-        dtype = PRECISIONS[self.precision]
+        zero = family.model([np.zeros(block) for block in family.block_shapes(shape)])
+        is_tucker = zero.core is not None
+        dtype = np.float64 if is_tucker else PRECISIONS[self.precision]
         mean, std = _moments(values)
         if not constant:
             std = math.copysign(std, mean)
-        threads = sensible_threads(self.threads, len(values), len(shape))
-        zero = family.model([np.zeros(block) for block in family.block_shapes(shape)])
+        threads = 1 if is_tucker else sensible_threads(self.threads, len(values), len(shape))
         aim = LEVEL if constant else max(mean / std, LEVEL)
-        level = (aim / zero.ranks[0]) ** (1 / zero.order)
+        blocks = len(zero.block_starts)
+        level = (aim / min(zero.ranks)) ** (1 / zero.order)
         first = level * (1 + SPREAD * generator.standard_normal(zero.parameters.size))
+        if zero.core is not None:  # its diagonal alone: components that begin alike would stay so
+            core = 0.1 * SPREAD * generator.standard_normal(zero.core.shape)
+            core[(np.arange(min(zero.ranks)),) * zero.order] += 1.0
+            first[-core.size :] = core.ravel()
         shift = LEVEL - mean / std if constant else 0.0
-        strata = Strata.of(coordinates, values, zero, threads, dtype, generator, 1 / std, shift)
+        layout: Strata | SerialTucker
+        if is_tucker:
+            layout = SerialTucker(coordinates, values, 1 / std, shift)
+        else:
+            layout = Strata.of(coordinates, values, zero, threads, dtype, generator, 1 / std, shift)
         rate = self.learning_rate
         for _ in range(MOST_RESTARTS + 1):
-            parameters = padded_parameters(zero.replace_parameters(first), dtype)
-            losses = self._descend(strata, parameters, zero, rate, std, generator, progress)
+            parameters = layout.pack(zero.replace_parameters(first))
+            losses = self._descend(layout, parameters, zero, rate, std, generator, progress)
             if losses is not None:
-                found = unpadded(parameters, zero, dtype) * abs(std) ** (1 / zero.order)
+                found = layout.unpack(parameters, zero) * abs(std) ** (1 / blocks)
                 if std < 0:
                     found[: zero.factors[0].size] *= -1
                 offsets = Offsets(-shift * std, [None] * zero.order)
@@ -168,7 +177,7 @@ class ParallelSGD:
 
     def _descend(
         self,
-        strata: Strata,
+        layout: Strata | SerialTucker,
         parameters: NDArray[Any],
         model: FactorModel,
         rate: float,
@@ -179,12 +188,12 @@ class ParallelSGD:
         """Losses of all iterations, or None where one is not finite."""
         rates = rate * 0.5 * (1 + np.cos(math.pi * np.arange(self.iterations) / self.iterations))
         losses = np.empty(self.iterations)
-        for begin in range(0, self.iterations, strata.passes_at_once()):
-            part = slice(begin, min(begin + strata.passes_at_once(), self.iterations))
-            sums = strata.visit(parameters, model, rates[part], self.regularization, generator)
+        for begin in range(0, self.iterations, layout.passes_at_once()):
+            part = slice(begin, min(begin + layout.passes_at_once(), self.iterations))
+            sums = layout.visit(parameters, model, rates[part], self.regularization, generator)
             if not (np.isfinite(sums).all() and np.isfinite(parameters).all()):
                 return None
-            losses[part] = sums * (std * std / strata.entries)
+            losses[part] = sums * (std * std / layout.entries)
             if progress is not None:
                 for iteration in range(part.start, part.stop):
                     progress(iteration + 1, float(losses[iteration]))

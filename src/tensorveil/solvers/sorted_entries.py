@@ -19,6 +19,7 @@ Coordinates = NDArray[np.uint32]
 
 FEWEST_PARTS, MOST_PARTS = 2, 16  # of the rows of a mode; sums over parts do not depend on the number of threads
 ENTRIES_A_PART = 2**16
+FEWEST_FAST = 2**14  # entries from which on kernels made for the rank are worth compiling
 NO_OFFSET = 1e30  # a penalty that leaves nothing of an offset
 
 

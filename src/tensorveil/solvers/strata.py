@@ -125,6 +125,14 @@ class Strata:
         """How many there are."""
         return int(self.begins[-1])
 
+    def pack(self, model: FactorModel) -> NDArray[Any]:
+        """The model's numbers as `visit` wants them."""
+        return padded_parameters(model, self.dtype)
+
+    def unpack(self, parameters: NDArray[Any], model: FactorModel) -> Floats:
+        """The model's numbers as models want them."""
+        return unpadded(parameters, model, self.dtype)
+
     def passes_at_once(self) -> int:
         """How many passes are made between two looks at the loss."""
         return max(1, AT_ONCE // self.entries)

@@ -1,0 +1,72 @@
+"""Vectorised sums of clipped gradients: the same bits as the plain kernel, no term longer than its clip norm."""
+
+import numpy as np
+import pytest
+
+from tensorveil.models.cp import CP
+from tensorveil.models.tucker import Tucker
+from tensorveil.solvers import gradient_sums
+from tensorveil.solvers.gradient_sums import joint_sums, local_order
+
+SHAPES = {2: (9, 7), 3: (6, 5, 4), 4: (5, 4, 3, 2), 6: (3, 2, 3, 2, 2, 2)}
+GRID = 2.0**-30
+
+
+def setting(order, rank, count=300, seed=0):
+    generator = np.random.default_rng(seed)
+    model = CP(rank).model([generator.normal(0.3, 0.7, (size, rank)) for size in SHAPES[order]])
+    where = np.column_stack([generator.integers(0, size, count) for size in SHAPES[order]]).astype(np.uint32)
+    return model, where, generator.normal(size=count), generator.random(count) < 0.8
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    monkeypatch.setattr(gradient_sums, "FEWEST_FAST", 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("order, rank", [(2, 1), (3, 3), (3, 10), (4, 16), (6, 2)])
+def test_sums_are_those_of_whole_gradients_whatever_the_threads(order, rank, threads, fast):
+    model, where, values, chosen = setting(order, rank)
+    m = 3.0
+    expected = np.zeros(model.parameters.size)
+    for at, value in zip(where[chosen], values[chosen], strict=True):
+        parts = [-part for part in model.gradient(at, value)]
+        norm = np.sqrt(sum((part**2).sum() for part in parts))
+        for n, part in enumerate(parts):
+            begin = int(model.block_starts[n]) + int(at[n]) * rank
+            expected[begin : begin + rank] += part * min(1.0, m / norm)
+    found = joint_sums(model, where, values, chosen, m, GRID, threads)
+    np.testing.assert_allclose(found * GRID, expected, atol=1e-5)
+    np.testing.assert_array_equal(found, joint_sums(model, where, values, chosen, m, GRID, 1))
+
+
+def test_no_entry_is_longer_than_its_clip_norm_after_rounding(fast):
+    steps = 10**7  # squares stay exact in Python's whole numbers
+    for rank in (1, 3, 10):
+        model, where, values, _ = setting(3, rank, count=100)
+        for w in range(100):
+            one = joint_sums(model, where[w : w + 1], values[w : w + 1], np.ones(1, bool), steps * GRID, GRID)
+            assert sum(int(number) ** 2 for number in one) <= steps**2
+
+
+def test_the_order_of_the_entries_does_not_show(fast):
+    model, where, values, chosen = setting(3, 3, count=2000)
+    for order in (local_order(where, model), np.random.default_rng(1).permutation(2000)):
+        assert sorted(order) == [*range(2000)]
+        shuffled = joint_sums(model, where[order], values[order], chosen[order], 1.0, GRID)
+        np.testing.assert_array_equal(shuffled, joint_sums(model, where, values, chosen, 1.0, GRID))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-8, 1.0, 1e60, 1e200])
+def test_extreme_models_stay_within_the_clip_norm(scale, fast):
+    model, where, values, _ = setting(3, 3, count=1)
+    extreme = CP(3).model([scale * factor for factor in model.factors])
+    found = joint_sums(extreme, where, values, np.ones(1, bool), 1.0, GRID)
+    assert sum(int(number) ** 2 for number in found) <= 2**60
+
+
+def test_other_models_take_the_plain_kernel(fast):
+    model = Tucker((2, 2, 2)).model([np.ones((4, 2))] * 3 + [np.ones((2, 2, 2))])
+    where, values = np.zeros((2, 3), np.uint32), np.array([1.0, 2.0])
+    assert joint_sums(model, where, values, np.ones(2, bool), 1.0, GRID).any()
