@@ -12,8 +12,8 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from itertools import zip_longest
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,6 @@ Batch = tuple[int, list[list[Floats | None]]]  # process, and for each world the
 FAILURES: tuple[type[BaseException], ...] = (ArithmeticError, np.linalg.LinAlgError)
 BATCH_SECONDS = 0.25
 SUSPICIOUS_BITS = 60.0  # two processes that agree in so much chance have copied their randomness
-
-_job: tuple[Run, Run, Reading, tuple[type[BaseException], ...]] | None = None  # of a worker process
 
 
 def run_both(
@@ -121,43 +119,63 @@ def _context(job: Any) -> Any:
 def _in_processes(
     context: Any, processes: int, job: Any, runs: int, size: int, advance: Callable[[int], None]
 ) -> list[Batch]:
-    """Batches from several processes, in the order they were asked for; on any error, Ctrl-C too, no process stays."""
-    sizes = [size] * (runs // size) + ([runs % size] if runs % size else [])
-    before = set(multiprocessing.active_children())
-    executor = ProcessPoolExecutor(processes, mp_context=context, initializer=_start, initargs=(job,))
-    finished = 0
+    """Batches from several processes, in turn; on any error, Ctrl-C too, no process stays.
 
+    Every process has its own share: with one queue for all, a process that starts late could find it empty, and then
+    nothing would show whether the processes repeat each other. No thread is started here: a fork beside a thread that
+    holds a lock never ends.
+    """
+    sizes = [size] * (runs // size) + ([runs % size] if runs % size else [])
+    shares = [sizes[place::processes] for place in range(processes)]
+    workers: list[Any] = []
+    batches: dict[Any, list[Batch]] = {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads: those of numpy survive it
-            futures: list[Future[Batch]] = [executor.submit(_batch, count) for count in sizes]
-        done: list[Batch] = []
-        for future, count in zip(futures, sizes, strict=True):
-            done.append(future.result())
-            finished += count
-            advance(finished)
-        executor.shutdown()
-        return done
-    except BrokenProcessPool as error:
+            for share in shares:
+                here, there = context.Pipe(duplex=False)
+                workers.append(context.Process(target=_work, args=(job, share, there), daemon=True))
+                workers[-1].start()
+                there.close()
+                batches[here] = []
+        expected = dict(zip(batches, map(len, shares), strict=True))
+        finished = 0
+        while open_ends := [end for end in batches if len(batches[end]) < expected[end]]:
+            ready: list[Any] = wait(open_ends)
+            for end in ready:
+                found = end.recv()
+                if isinstance(found, BaseException):
+                    raise found
+                batches[end].append(found)
+                finished += len(found[1][0])
+                advance(finished)
+    except EOFError as error:
         raise TensorveilError("a process of the audit must not be killed, got one that was; free memory") from error
     finally:
-        executor.shutdown(wait=False, cancel_futures=True)
-        for process in set(multiprocessing.active_children()) - before:
-            process.terminate()
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+        for end in batches:
+            end.close()
+    return [batch for turn in zip_longest(*batches.values()) for batch in turn if batch is not None]
 
 
-def _start(job: Any) -> None:
-    """In a new process: what to run; Ctrl-C is the parent's to handle; generators of the libraries start afresh."""
-    global _job
+def _work(job: Any, share: list[int], end: Any) -> None:
+    """In a new process: Ctrl-C is the parent's to handle; generators of the libraries start afresh; then the runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     np.random.seed()  # noqa: NPY002  pipelines of others may use the global one
-    _job = job
-
-
-def _batch(count: int) -> Batch:
-    if _job is None:
-        raise InputError("a process must be started with its job, got none; call run_both")
-    return _batch_of(_job, count)
+    for count in share:
+        try:
+            found: Batch | Exception = _batch_of(job, count)
+        except Exception as error:
+            found = error
+        try:
+            end.send(found)
+        except (pickle.PicklingError, TypeError, AttributeError):
+            end.send(TensorveilError(f"run_world must not fail, got {found!r}; correct the error"))
+        if isinstance(found, Exception):
+            return
 
 
 def _check_fresh(done: list[Batch]) -> None:
