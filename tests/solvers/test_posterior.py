@@ -9,7 +9,7 @@ from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.channels import design_channel, quantize
 from tensorveil.privacy.noise import NoiseSource
-from tensorveil.solvers import posterior
+from tensorveil.solvers import gibbs, posterior
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.noise_laws import NoisyNumbers, Symbols
 from tensorveil.solvers.posterior import Posterior
@@ -74,7 +74,8 @@ def test_any_order(order):
 
 
 def test_the_same_bits_for_any_number_of_threads_and_for_the_same_seed(monkeypatch):
-    monkeypatch.setattr(posterior, "PART", 100)
+    for module in (gibbs, posterior):
+        monkeypatch.setattr(module, "PART", 100)
     data = observe(cp_tensor((12, 11, 10), 2, seed=0), seed=1)
     where, values, _ = centred(data)
     channel = design_channel(tuple(np.linspace(-1, 1, 5)), 3.0)
@@ -95,7 +96,7 @@ def test_a_large_core_by_conjugate_gradients_is_a_small_one(monkeypatch):
     where, values, truth = centred(data)
     found = []
     for most in (64, 1):
-        monkeypatch.setattr(posterior, "SMALL_CORE", most)
+        monkeypatch.setattr(gibbs, "SMALL_CORE", most)
         run = Posterior(sweeps=120).solve(where, NoisyNumbers(values), Tucker((2, 2, 2)), data.truth.shape)
         found.append((*errors_and_cover(run, data, truth), np.median(run.draws.sigmas)))
     np.testing.assert_allclose(found[0], found[1], atol=0.1)

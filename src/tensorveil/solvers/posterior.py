@@ -16,20 +16,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.kernels import least_squares, posterior
+from tensorveil.kernels import posterior
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.models.posterior_mean import PosteriorDraws
-from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start
 from tensorveil.solvers.diagnostics import effective_size, split_rhat
+from tensorveil.solvers.gibbs import BURN_IN, PART, Chain
 from tensorveil.solvers.noise_laws import NoiseLaw
 from tensorveil.solvers.pattern_features import Links, given_features, pattern_features
 
@@ -39,24 +38,12 @@ Coordinates = NDArray[np.uint32]
 
 FEWEST_SWEEPS, MOST_SWEEPS = 48, 320
 ENTRIES_A_SWEEP = 5  # small data get fewer sweeps: entries / this, between the two
-BURN_IN = 0.25
-REFLECTION = -0.7
 WATCHED = 64
 CHECK_EVERY = 20
 ENOUGH_DRAWS = 400  # effective ones, of the median watched entry
 MOST_RHAT = 1.05
 MOST_NUMBERS = 5 * 10**7  # of all draws kept
 FEWEST_KEPT = 8
-PART = 2**14  # entries that a thread takes at a time; sums over parts do not depend on the number of threads
-FREEDOM = 1.0  # of the priors of variances: worth one row
-LARGEST = 10.0  # variances over their usual ones
-MEAN_PRECISION = 16.0  # the mean of all values has the prior N(0, 1/16): in the middle half of the bounds
-USUAL_VARIANCE = 0.2  # of latent values, where the data cannot tell
-SIGNAL_SHARE = 0.1  # of the variance of latent values, expected of factors
-OFFSET_SHARE = 0.02  # and of each mode's offsets: little, for where there are none they only add noise
-LINK_SHARE = 0.1  # of the variance of rows, expected of what features explain
-SMALL_CORE = 64  # cells: up to here its matrix is formed
-CORE_STEPS, CORE_PRECISION = 100, 1e-6
 
 
 @final
@@ -89,25 +76,26 @@ class PosteriorRun:
 class Posterior:
     """Gibbs sampling for CP and Tucker models of any order.
 
-    Parameters
-    ----------
-    sweeps : at most so many; None: 48 to 320, a fifth of the number of entries. The first quarter is not used. Sampling
-        ends before where R-hat and the effective number of draws say that it may.
-    draws : how many draws the model keeps, at most; fewer for very large models
-    threads : None: one a core. The result does not depend on it.
-    pattern : whether where values were observed is side information (pattern_features.py)
-    features : more of it, one public matrix a mode (a row an index) or None for a mode
+        Parameters
+        ----------
+        sweeps : at most so many; None: 48 to 320, a fifth of the number of entries. The first quarter is not used. Sampling
+            ends before where R-hat and the effective number of draws say that it may.
+        draws : how many draws the model keeps, at most; fewer for very large models
+        threads : None: one a core. The result does not depend on it.
+        pattern : whether where values were observed is side information (pattern_features.py)
+        features : more of it, one public matrix a mode (a row an index) or None for a mode
 
-    Examples
-    --------
-    >>> from tensorveil.data.synthetic import cp_tensor, observe
-    >>> from tensorveil.models.cp import CP
-    >>> from tensorveil.solvers.noise_laws import NoisyNumbers
-    >>> data = observe(cp_tensor(seed=0), snr=10, seed=1)
-    >>> run = Posterior().solve(data.train.coordinates, NoisyNumbers(data.train.values), CP(rank=3), (20, 20, 20))
-    >>> errors = run.draws.predict(data.test.coordinates, run.offsets) - data.truth_at(data.test.coordinates)
-    >>> bool(errors.std() < 0.5 * data.noise_std)
-    True
+        Examples
+        --------
+        >>> from tensorveil.data.synthetic import cp_tensor, observe
+        >>> from tensorveil.models.cp import CP
+        >>> from tensorveil.solvers.gibbs import BURN_IN, PART, Chain
+    from tensorveil.solvers.noise_laws import NoisyNumbers
+        >>> data = observe(cp_tensor(seed=0), snr=10, seed=1)
+        >>> run = Posterior().solve(data.train.coordinates, NoisyNumbers(data.train.values), CP(rank=3), (20, 20, 20))
+        >>> errors = run.draws.predict(data.test.coordinates, run.offsets) - data.truth_at(data.test.coordinates)
+        >>> bool(errors.std() < 0.5 * data.noise_std)
+        True
     """
 
     sweeps: int | None = None
@@ -155,7 +143,7 @@ class Posterior:
         planned = self.planned_sweeps(len(law))
         with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
             links = [Links(part, len(part)) for part in self._side_information(coordinates, shape)]
-            chain = _Chain(coordinates, law, family, shape, links, checks.seed(seed) or 0, pool)
+            chain = Chain(coordinates, law, family, shape, links, checks.seed(seed) or 0, pool)
             kept = _Kept(self, chain, planned)
             for sweep in range(planned):
                 chain.sweep(sweep, planned)
@@ -172,214 +160,10 @@ class Posterior:
         return [np.column_stack(both) for both in zip(found, given_features(given, shape), strict=True)]
 
 
-class _Chain:
-    """The state of the sampler."""
-
-    def __init__(
-        self,
-        coordinates: Coordinates,
-        law: NoiseLaw,
-        family: ModelFamily,
-        shape: tuple[int, ...],
-        links: list[Links],
-        seed: int,
-        pool: ThreadPoolExecutor | None,
-    ) -> None:
-        self.law, self.shape, self.links, self.pool = law, shape, links, pool
-        self.generator = np.random.default_rng(seed)
-        self.model = family.model([np.zeros(block) for block in family.block_shapes(shape)])
-        self.starts, self.widths = self.model.block_starts, self.model.block_widths
-        self.offset_starts: Integers = np.concatenate([[0], np.cumsum(shape)[:-1]]).astype(np.int64)
-        stands, noise, self.mean = law.begin()
-        self.data = Entries.of(coordinates, stands, shape)
-        self.offsets = np.zeros(sum(shape))
-        self._start(stands, noise)
-        count = len(law)
-        self.means, self.latent, self.precisions = np.empty(count), np.empty(count), np.empty(count)
-        self.centres = [np.zeros((size, self.model.ranks[mode] + 1)) for mode, size in enumerate(shape)]
-        self.prior_means = [np.zeros_like(part) for part in self.centres]
-        self.parts = [(first, min(first + PART, count)) for first in range(0, count, PART)]
-        self.row_parts = [self._row_parts(mode) for mode in range(len(shape))]
-        self.last_mode = 0
-
-    def _start(self, stands: Floats, noise: float) -> None:
-        """Shrunken offsets, spectral factors, and priors of the expected scale."""
-        unsure = math.sqrt(5 / len(stands)) * noise  # how well the moments know the variance of latent values
-        trust = USUAL_VARIANCE**2 / (USUAL_VARIANCE**2 + unsure**2)
-        found = trust * (float(stands.var()) - noise) + (1 - trust) * USUAL_VARIANCE
-        variance = min(max(found, 1e-6), 1.0)
-        residual = variance + noise
-        own = SIGNAL_SHARE * variance
-        targets = stands - self.mean
-        for mode, size in enumerate(self.shape):
-            index = self.data.coordinates[:, mode]
-            counts = self.data.counts(mode)
-            part = np.bincount(index, targets, minlength=size) / (counts + residual / own)
-            self.offsets[self.offset_starts[mode] : self.offset_starts[mode] + size] = part
-            targets = targets - part[index]
-        self.entry_variance = prior_variance(self.model, own)
-        self.parameters = spectral_start(self.data, targets, self.model, own, residual, self.generator)
-        largest = 3 * math.sqrt(self.entry_variance)
-        np.clip(self.parameters, -largest, largest, out=self.parameters)
-        offsets = OFFSET_SHARE * variance
-        self.usual = [np.append(np.full(rank, self.entry_variance), offsets) for rank in self.model.ranks]
-        self.row_precisions = [1 / np.append(usual[:-1], own) for usual in self.usual]
-        self.link_precisions = [1 / (LINK_SHARE * usual) for usual in self.usual]
-        self.core_precision = 1 / self.entry_variance
-
-    def _row_parts(self, mode: int) -> list[tuple[int, int]]:
-        """Ranges of rows with about PART entries each."""
-        begins = self.data.begins[mode]
-        cuts = np.searchsorted(begins, np.arange(0, begins[-1], PART // 2))
-        cuts = np.unique(np.concatenate([[0], cuts, [len(begins) - 1]]))
-        return [(int(first), int(last)) for first, last in pairwise(cuts)]
-
-    def share(
-        self, kernel: Callable[..., Any], *arguments: Any, parts: list[tuple[int, int]] | None = None
-    ) -> list[Any]:
-        """Run a kernel over all entries, or these parts, by all threads; its results in the order of the parts."""
-        ranges = self.parts if parts is None else parts
-        if self.pool is None:
-            return [kernel(*arguments, *part) for part in ranges]
-        return [task.result() for task in [self.pool.submit(kernel, *arguments, *part) for part in ranges]]
-
-    def key(self) -> np.uint64:
-        """The key of the next streams."""
-        return np.uint64(self.generator.integers(2**64, dtype=np.uint64))
-
-    @property
-    def numbers(self) -> tuple[Any, ...]:
-        """What kernels need to predict."""
-        return self.parameters, self.starts, self.widths, self.offsets, self.offset_starts, self.data.coordinates
-
-    def sweep(self, sweep: int, planned: int) -> None:
-        """Draw everything once."""
-        self.share(posterior.predict_means, *self.numbers, self.mean, self.means)
-        tune = sweep < BURN_IN * planned
-        self.law.draw(self.means, self.key(), self.generator, self.share, tune, self.latent, self.precisions)
-        weight = float(self.precisions.sum()) + MEAN_PRECISION
-        move = float(self.precisions @ (self.latent - self.means)) - MEAN_PRECISION * self.mean
-        self.mean += move / weight + self.generator.standard_normal() / math.sqrt(weight)
-        reflection = REFLECTION if sweep >= BURN_IN * planned else 0.0  # far from the target it would delay
-        order = len(self.shape)
-        for step in range(order):
-            mode = (sweep + step) % order  # the last one drawn is each in turn
-            self.share(
-                posterior.draw_rows,
-                *self.numbers,
-                self.mean,
-                self.latent,
-                self.precisions,
-                self.data.orders[mode],
-                self.data.begins[mode],
-                mode,
-                self.prior_means[mode],
-                self.row_precisions[mode],
-                reflection,
-                self.centres[mode],
-                self.key(),
-                parts=self.row_parts[mode],
-            )
-            self._draw_prior(mode)
-            self.last_mode = mode
-        if self.model.core is not None:
-            self._draw_core()
-
-    def rows(self, mode: int) -> Floats:
-        """Rows of a mode with their offsets as the last column."""
-        size, rank = self.shape[mode], self.model.ranks[mode]
-        first = self.starts[mode]
-        own = self.offsets[self.offset_starts[mode] : self.offset_starts[mode] + size]
-        return np.column_stack([self.parameters[first : first + size * rank].reshape(size, rank), own])
-
-    def _draw_prior(self, mode: int) -> None:
-        """Links, their precisions and those of the rows, given the rows: F is orthogonal, so each is on its own."""
-        rows, links, usual = self.rows(mode), self.links[mode], self.usual[mode]
-        size = len(rows)
-        normal = self.generator.standard_normal
-        own = self.row_precisions[mode]
-        prior = self.link_precisions[mode] / links.weights[:, None]
-        prior[0] = 0.1 / usual  # means of the rows' columns; that of offsets is the model's mean
-        prior[0, -1] = 1e12
-        precision = size * own + prior
-        beta = own * (links.features.T @ rows) / precision + normal(precision.shape) / np.sqrt(precision)
-        self.prior_means[mode] = links.features @ beta
-        if links.size:
-            squares = (beta[1:] ** 2 / links.weights[1:, None]).sum(axis=0)
-            self.link_precisions[mode] = self._precisions(squares, links.size, LINK_SHARE * usual)
-        squares = ((rows - self.prior_means[mode]) ** 2).sum(axis=0)
-        self.row_precisions[mode] = self._precisions(squares, size, usual)
-
-    def _precisions(self, squares: Floats, count: int, usual: Floats) -> Floats:
-        """Precisions of normal numbers, given their sums of squares: gamma, but for a limit on the variance."""
-        drawn = 2 * self.generator.standard_gamma((FREEDOM + count) / 2, len(squares)) / (FREEDOM * usual + squares)
-        return np.asarray(np.maximum(drawn, 1 / (LARGEST * usual.max())))
-
-    def _draw_core(self) -> None:
-        """The core ~ N(H^-1 g, H^-1), H = sum_w o_w phi_w phi_w^T + lambda, g = sum_w o_w phi_w t_w; then lambda."""
-        first = self.starts[-1]
-        core = self.parameters[first:]  # a view: what is written here is in the parameters
-        zero = self.parameters.copy()
-        zero[first:] = 0.0
-        self.share(posterior.predict_means, zero, *self.numbers[1:], self.mean, self.means)
-        targets = self.latent - self.means
-        if core.size <= SMALL_CORE:
-            core[:] = self._small_core(targets)
-        else:
-            self._large_core(targets, core)
-        squares = FREEDOM * self.entry_variance + float(core @ core)
-        self.core_precision = 2 * self.generator.standard_gamma((FREEDOM + core.size) / 2) / squares
-
-    def _small_core(self, targets: Floats) -> Floats:
-        """By the Cholesky factor of H."""
-        arguments = self.parameters, self.starts, self.widths, self.data.coordinates, targets, self.precisions
-        found = self.share(posterior.core_equations, *arguments)
-        H = np.sum([part for part, _ in found], axis=0) + self.core_precision * np.eye(len(found[0][1]))
-        g = np.sum([part for _, part in found], axis=0)
-        root = np.linalg.cholesky(H)
-        return np.asarray(np.linalg.solve(root.T, np.linalg.solve(root, g) + self.generator.standard_normal(len(g))))
-
-    def _large_core(self, targets: Floats, core: Floats) -> None:
-        """By conjugate gradients: H core = g + N(0, H), which is sum_w sqrt(o_w) phi_w z_w + sqrt(lambda) z."""
-        normal = self.generator.standard_normal
-        right = self._onto_core(self.precisions * targets + np.sqrt(self.precisions) * normal(len(targets)))
-        right += math.sqrt(self.core_precision) * normal(core.size)
-        trial, silent = self.parameters.copy(), np.zeros_like(self.offsets)
-
-        def multiply(direction: Floats) -> Floats:
-            trial[self.starts[-1] :] = direction
-            arguments = trial, self.starts, self.widths, silent, self.offset_starts, self.data.coordinates
-            self.share(posterior.predict_means, *arguments, 0.0, self.means)
-            return self._onto_core(self.precisions * self.means) + self.core_precision * direction
-
-        remainder = right - multiply(core.copy())
-        direction = remainder.copy()
-        size = float(remainder @ remainder)
-        enough = CORE_PRECISION**2 * float(right @ right)
-        for _ in range(CORE_STEPS):
-            if not size > enough:
-                break
-            product = multiply(direction)
-            step = size / float(direction @ product)
-            core += step * direction
-            remainder -= step * product
-            size, before = float(remainder @ remainder), size
-            direction = remainder + size / before * direction
-
-    def _onto_core(self, weights: Floats) -> Floats:
-        """sum_w weights_w phi_w of the core."""
-        size = self.parameters.size - int(self.starts[-1])
-        result, diagonal = np.empty(size), np.empty(size)
-        data = self.data
-        arguments = self.parameters, self.starts, self.widths, data.coordinates, weights, data.orders[0], data.begins[0]
-        least_squares.core_product(*arguments, np.empty(0), result, diagonal)
-        return result
-
-
 class _Kept:
     """Draws that the run keeps, evenly spread over the sweeps, and what the watched entries did."""
 
-    def __init__(self, solver: Posterior, chain: _Chain, planned: int) -> None:
+    def __init__(self, solver: Posterior, chain: Chain, planned: int) -> None:
         self.chain, self.planned = chain, planned
         self.burn_in = int(BURN_IN * planned)
         numbers = chain.parameters.size + chain.offsets.size
@@ -440,7 +224,7 @@ class _Kept:
             return math.inf, float(len(draws))
         return float(np.quantile(split_rhat(draws), 0.95)), float(np.median(effective_size(draws)))
 
-    def finish(self, chain: _Chain, sweeps: int) -> PosteriorRun:
+    def finish(self, chain: Chain, sweeps: int) -> PosteriorRun:
         """All of it, the offsets as deviations from their means."""
         offsets = np.array(self.offsets)
         middle = offsets.mean(axis=0)
