@@ -30,6 +30,12 @@ class Drawn:
     truth: np.ndarray
     bounds: tv.Bounds
     scale: float = 1.0  # errors are divided by it
+    observed: np.ndarray | None = None  # what was measured there, where that is not the truth: intervals are for it
+
+    def coverage(self, low: np.ndarray, high: np.ndarray) -> float:
+        """Share of measured values between the ends."""
+        measured = self.truth if self.observed is None else self.observed
+        return float(((low <= measured) & (measured <= high)).mean())
 
     def error(self, predicted: np.ndarray) -> float:
         """RMSE, with predictions clipped to the bounds."""
@@ -121,7 +127,7 @@ def _synthetic(truth: str, size: int, kind: str, seed: int) -> Drawn:
     # bounds of the generator's law, not of the data
     bounds = tv.Bounds(-0.5, 1.5) if kind == "variances" else tv.Bounds(-1, 2)
     where = data.test.coordinates
-    return Drawn(data.train, where, data.truth_at(where), bounds, float(data.truth.std()))
+    return Drawn(data.train, where, data.truth_at(where), bounds, float(data.truth.std()), data.test.values)
 
 
 def _taxi(seed: int) -> Drawn:

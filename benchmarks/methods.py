@@ -90,7 +90,7 @@ def _ours(case: Case, drawn: Drawn, epsilon: float, seed: int) -> Predicted:
         _, low, high = release.predict(drawn.where, interval=0.9)
     except (TypeError, tv.InputError):  # a mechanism without a posterior
         return predicted, None
-    return predicted, float(((low <= drawn.truth) & (drawn.truth <= high)).mean())
+    return predicted, drawn.coverage(low, high)
 
 
 def _joint(release: tv.Release, drawn: Drawn) -> np.ndarray:

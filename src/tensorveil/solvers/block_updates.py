@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels import least_squares, tucker_rows
+from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.vectors import aligned_zeros, padded
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import FactorModel
@@ -99,7 +99,7 @@ def solve_tucker_rows(
     ends = [0, *(int(cut) for cut in cuts), len(begins) - 1]
     found = [0.0] * parts
     order = data.orders[mode]
-    threads = min(parts, os.cpu_count() or 1)
+    threads = min(parts, available_cores())
 
     def work(thread: int) -> None:
         for part in range(thread, parts, threads):

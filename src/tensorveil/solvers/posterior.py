@@ -11,7 +11,6 @@ turn, each from its law given the rest; what the draws predict, averaged, is the
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -24,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil import checks
 from tensorveil.errors import InputError
 from tensorveil.kernels import posterior
+from tensorveil.kernels.cores import available_cores
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.models.posterior_mean import PosteriorDraws
@@ -137,7 +137,7 @@ class Posterior:
         """
         if len(law) != len(coordinates) or not len(law):
             raise InputError(f"values must be one a row of coordinates, at least one, got {len(law)} of them")
-        threads = self.threads or os.cpu_count() or 1
+        threads = self.threads or available_cores()
         if len(law) <= PART:
             threads = 1
         planned = self.planned_sweeps(len(law))

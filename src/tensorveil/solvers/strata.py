@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels import descent
+from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 
@@ -32,7 +33,7 @@ def sensible_threads(threads: int | None, entries: int, order: int) -> int:
     """The number of threads asked for, or one a core, as far as the entries fill all blocks."""
     if threads is not None:
         return threads
-    found = min(os.cpu_count() or 1, MOST_THREADS)
+    found = min(available_cores(), MOST_THREADS)
     while found > 1 and (entries < found * ENTRIES_A_THREAD or found**order > 4096):
         found -= 1
     return found
