@@ -76,26 +76,25 @@ class PosteriorRun:
 class Posterior:
     """Gibbs sampling for CP and Tucker models of any order.
 
-        Parameters
-        ----------
-        sweeps : at most so many; None: 48 to 320, a fifth of the number of entries. The first quarter is not used. Sampling
-            ends before where R-hat and the effective number of draws say that it may.
-        draws : how many draws the model keeps, at most; fewer for very large models
-        threads : None: one a core. The result does not depend on it.
-        pattern : whether where values were observed is side information (pattern_features.py)
-        features : more of it, one public matrix a mode (a row an index) or None for a mode
+    Parameters
+    ----------
+    sweeps : at most so many; None: 48 to 320, a fifth of the number of entries. The first quarter is not used. Sampling
+        ends before where R-hat and the effective number of draws say that it may.
+    draws : how many draws the model keeps, at most; fewer for very large models
+    threads : None: one a core. The result does not depend on it.
+    pattern : whether where values were observed is side information (pattern_features.py)
+    features : more of it, one public matrix a mode (a row an index) or None for a mode
 
-        Examples
-        --------
-        >>> from tensorveil.data.synthetic import cp_tensor, observe
-        >>> from tensorveil.models.cp import CP
-        >>> from tensorveil.solvers.gibbs import BURN_IN, PART, Chain
-    from tensorveil.solvers.noise_laws import NoisyNumbers
-        >>> data = observe(cp_tensor(seed=0), snr=10, seed=1)
-        >>> run = Posterior().solve(data.train.coordinates, NoisyNumbers(data.train.values), CP(rank=3), (20, 20, 20))
-        >>> errors = run.draws.predict(data.test.coordinates, run.offsets) - data.truth_at(data.test.coordinates)
-        >>> bool(errors.std() < 0.5 * data.noise_std)
-        True
+    Examples
+    --------
+    >>> from tensorveil.data.synthetic import cp_tensor, observe
+    >>> from tensorveil.models.cp import CP
+    >>> from tensorveil.solvers.noise_laws import NoisyNumbers
+    >>> data = observe(cp_tensor(seed=0), snr=10, seed=1)
+    >>> run = Posterior().solve(data.train.coordinates, NoisyNumbers(data.train.values), CP(rank=3), (20, 20, 20))
+    >>> errors = run.draws.predict(data.test.coordinates, run.offsets) - data.truth_at(data.test.coordinates)
+    >>> bool(errors.std() < 0.5 * data.noise_std)
+    True
     """
 
     sweeps: int | None = None
