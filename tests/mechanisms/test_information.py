@@ -71,6 +71,13 @@ def test_weights_share_the_budget_and_the_total_takes_more_where_noise_drowns_th
     assert drowned[0] > 3 * weights[0]
 
 
+def test_all_goes_to_the_total_where_no_offsets_could_show():
+    rows = [np.zeros(400, dtype=np.int64), np.arange(400) % 20, np.arange(400) // 20]
+    parts = [np.ones(400)] * 3
+    assert best_weights(rows, parts, (1, 20, 20), PureEvent(0.05), 2.0) == (1.0, 0.0, 0.0)
+    assert min(best_weights(rows, parts, (1, 20, 20), PureEvent(20.0), 2.0)) > 0.05
+
+
 def test_pure_noise_wins_for_single_values_at_small_delta_only():
     assert pure_is_better(PureEvent(1.0), GaussianEvent(4.0), Unit.value(), 3)
     assert not pure_is_better(PureEvent(1.0), GaussianEvent(0.1), Unit.value(), 3)

@@ -58,6 +58,22 @@ def test_overwhelming_noise_leaves_the_prior():
     assert np.abs(found.coefficients["x"]).max() < 1e-3
 
 
+@pytest.mark.parametrize("scale", [0.0, 2.0])
+def test_effects_of_a_group_stay_only_where_the_sums_show_them(scale):
+    kept = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        counts = np.full(30, 50.0)
+        released = counts * scale * rng.normal(0, 1, 30) + rng.laplace(0, 40.0, 30)
+        effects = {"b": Effect(sparse.diags(counts).tocsr(), 1.0, group=0)}  # a prior that is far too wide for scale 0
+        noise = np.full(30, 2 * 40.0**2)
+        found = SumsPosterior(released, noise, sparse.diags(counts).tocsr(), 0.2, effects)
+        kept += bool(found.coefficients["b"].any())
+        open_gate = {"b": Effect(effects["b"].design, 1.0)}
+        assert SumsPosterior(released, noise, sparse.diags(counts).tocsr(), 0.2, open_gate).coefficients["b"].any()
+    assert kept <= 2 if scale == 0 else kept >= 30
+
+
 def test_degree_features_tell_two_communities_apart_and_read_no_order():
     rng = np.random.default_rng(0)
     users, films = rng.integers(0, 2, 120), rng.integers(0, 2, 90)

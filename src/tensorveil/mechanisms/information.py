@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.units import Unit
+from tensorveil.solvers.sums_posterior import SIGNIFICANT
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -24,6 +25,8 @@ FEATURE_VARIANCE = 1 / 144  # of what a group of features tells, all its columns
 RESIDUAL_VARIANCE = 2 / 9
 INTERACTION_VARIANCE = 1 / 36  # of what factors could tell beyond offsets
 WEIGHT_STEPS = 100  # shares are whole multiples of one over this
+MEAN_ERROR = 0.003  # noise of the mean that a total's share must reach, if LARGEST_TOTAL is enough for it
+LARGEST_TOTAL = 0.8
 
 
 def declared_count(request: Request) -> float:
@@ -61,7 +64,8 @@ def best_weights(
     the longest rows, where it does not more should go to the others, and this lies between. The total's share is the
     one with the smallest expected error: given weight a, an index with sum of weights n and sum of squares q is known
     with variance s = (noise / a^2 + sigma^2 q) / n^2, which leaves v s / (v + s) of its prior variance v. Indices count
-    by the root of n: half way between cells as observed and all cells alike.
+    by the root of n: half way between cells as observed and all cells alike. The mean comes first: all is the total's
+    where no mode could show a sign of its offsets, and what MEAN_ERROR asks for otherwise.
     """
     noise = noise_variance(event, sensitivity)
     power = 1.0 if isinstance(event, PureEvent) else 0.5
@@ -71,19 +75,21 @@ def best_weights(
         q = np.bincount(row, weights=weight**2, minlength=size)
         indices.append((n[n > 0], q[n > 0]))
     roots = [math.sqrt(float(n.mean())) for n, _ in indices[1:]]
+    fewest = min(math.sqrt(noise) / (MEAN_ERROR * float(indices[0][0][0])), LARGEST_TOTAL**power) ** (1 / power)
     candidates = []
-    for steps in range(1, WEIGHT_STEPS):
+    for steps in range(max(1, math.ceil(WEIGHT_STEPS * fewest)), WEIGHT_STEPS):
         total = steps / WEIGHT_STEPS
         shares = [total, *((1 - total) * root / math.fsum(roots) for root in roots)]
-        error = 0.0
+        error, signs = 0.0, []
         for place, ((n, q), share) in enumerate(zip(indices, shares, strict=True)):
-            left = _kept(
-                MEAN_VARIANCE if place == 0 else OFFSET_VARIANCE,
-                (noise / share ** (2 * power) + RESIDUAL_VARIANCE * q) / n**2,
-            )
-            error += float(np.average(left, weights=np.sqrt(n)))
-        candidates.append((error, tuple(share**power for share in shares)))
-    return min(candidates)[1]
+            prior, known = MEAN_VARIANCE, (noise / share ** (2 * power) + RESIDUAL_VARIANCE * q) / n**2
+            if place > 0:
+                prior = OFFSET_VARIANCE
+                signs.append(math.sqrt(float(np.square(prior / known).sum()) / 2))  # what the score test would see
+            error += float(np.average(_kept(prior, known), weights=np.sqrt(n)))
+        if max(signs) > SIGNIFICANT:
+            candidates.append((error, tuple(share**power for share in shares)))
+    return min(candidates)[1] if candidates else (1.0,) + (0.0,) * (len(rows) - 1)
 
 
 def expected_error_of_sums(request: Request) -> float:

@@ -7,7 +7,8 @@ v_c), e ~ N(0, sigma^2) is what the model leaves of each value, and the variance
 
 solved by conjugate gradients: no matrix of sums by sums is formed. The variances v_c and sigma^2 are fitted to the same
 released sums (marginal likelihood; the MM algorithm of Zhou, Hu, Zhou, Lange 2019, arXiv:1509.07426), held near generic
-values by a weak prior.
+values by a weak prior. Where the sums show no sign of the effects of a mode (a score test at v_c = 0), they are left
+out: generic variances may be far too large for the data at hand, and then noise would pass for offsets.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ PRIOR_COUNT = 4.0  # coefficients' worth of belief in the generic variances
 SMALLEST_CHANGE, LARGEST_CHANGE = 1e-4, 1e2  # of a variance against its generic value
 ROUGH, FINE = 1e-2, 1e-8  # relative error of conjugate gradients, while variances are fitted and at the end
 MOST_STEPS = 1000
+SIGNIFICANT = 3.0  # standard deviations of the score, from which on the effects of a mode are believed
 
 
 @final
@@ -42,11 +44,14 @@ class Effect:
         The generic prior variance of a coefficient.
     fitted : bool
         Whether the variance is fitted to the sums.
+    group : int or None
+        Effects of one group are left out together where the sums show no sign of them; those of None never are.
     """
 
     design: Any
     variance: float
     fitted: bool = True
+    group: int | None = None
 
 
 @final
@@ -94,6 +99,9 @@ class SumsPosterior:
         self.variances = dict(self._generic)
         if rounds:
             self._fit(np.asarray(sums, dtype=np.float64), fitted, rounds)
+        for group in dict.fromkeys(effect.group for effect in effects.values() if effect.group is not None):
+            names = [name for name, effect in effects.items() if effect.group == group]
+            self._gate(np.asarray(sums, dtype=np.float64), names)
         weights = self._solve(np.asarray(sums, dtype=np.float64)[:, None], FINE)
         self.coefficients: dict[str, Floats] = {
             name: np.asarray(self.variances[name] * (transpose @ weights)).ravel()
@@ -119,6 +127,28 @@ class SumsPosterior:
                 self.variances[name] = float(
                     np.clip(now * np.sqrt(ratio), generic * SMALLEST_CHANGE, generic * LARGEST_CHANGE)
                 )
+
+    def _gate(self, sums: Floats, names: list[str]) -> None:
+        """Leave these effects out unless their score is above what noise and the rest of the model explain.
+
+        With K = sum_c v_c B_c^T C0^-1 B_c and C0 without them, the score |v^1/2 B^T C0^-1 S|^2 has mean tr K if there
+        are none, and variance 2 tr K^2 for Gaussian, at most 5 tr K^2 for Laplace noise.
+        """
+        scales = [np.sqrt(self.variances[name]) for name in names]
+        fitted = {name: self.variances[name] for name in names}
+        self.variances.update(dict.fromkeys(names, 0.0))
+        draw = np.random.default_rng(1).choice
+        signs = [draw([-1.0, 1.0], (self._designs[name].shape[1], PROBES)) for name in names]
+        probes = sum(
+            scale * (self._designs[name] @ sign) for name, scale, sign in zip(names, scales, signs, strict=True)
+        )
+        solved = self._solve(np.column_stack([sums, np.asarray(probes)]), ROUGH)
+        back = [scale * np.asarray(self._transposes[name] @ solved) for name, scale in zip(names, scales, strict=True)]
+        score = sum(float(np.square(part[:, 0]).sum()) for part in back)
+        mean = sum(float((sign * part[:, 1:]).sum()) for sign, part in zip(signs, back, strict=True)) / PROBES
+        variance = 5 * sum(float(np.square(part[:, 1:]).sum()) for part in back) / PROBES
+        if score > mean + SIGNIFICANT * np.sqrt(variance):
+            self.variances.update(fitted)
 
     def _apply(self, vectors: Floats) -> Floats:
         """C times vectors."""
