@@ -54,6 +54,7 @@ class Case:
     family: object
     delta: float = 0.0
     options: dict = field(default_factory=dict)  # of `tv.complete`
+    features: dict | None = None  # public side information, by mode
     reference: str = "ml-100k"  # the paper's parameters that its algorithms take
 
     def delta_of(self, method: Method) -> float:
@@ -70,8 +71,10 @@ def cases(quick: bool) -> Iterator[Case]:
         if not quick:
             for split in ("ua", "ub"):
                 draw = partial(_movielens, split)
-                yield Case("ml-100k", split, "entry", draw, (5.0, 1.0), tv.CP(5), options={"expected_count": 90_000})
-                yield Case("ml-100k", split, "slice:user", draw, (10.0, 5.0, 1.0), tv.CP(5), delta=1e-5)
+                side, count = _side_information(), {"expected_count": 90_000}
+                yield Case("ml-100k", split, "entry", draw, (5.0, 1.0), tv.CP(10), options=count, features=side)
+                films = {"film": side["film"]}  # under slices, users' own rows stay with them
+                yield Case("ml-100k", split, "slice:user", draw, (10.0, 5.0, 1.0), tv.CP(24), 1e-5, features=films)
     if quick:
         return
     if _folder("ml-latest-small"):
@@ -108,6 +111,23 @@ def _movielens(split: str, seed: int) -> Drawn:
     train = tv.read(folder / f"{split}.base", **options, **shape)
     test = tv.read(folder / f"{split}.test", **options, **shape)
     return Drawn(train, test.coordinates, test.values, tv.Bounds(1, 5))
+
+
+@lru_cache
+def _side_information() -> dict[str, np.ndarray]:
+    """Of films genres and decade, of users age, gender and occupation: what MovieLens 100K tells besides ratings."""
+    folder = _folder("ml-100k")
+    films = [line.split("|") for line in (folder / "u.item").read_text(encoding="latin-1").splitlines()]
+    genres = np.array([[float(mark) for mark in film[5:]] for film in films])
+    years = np.array([float(film[2][-4:]) if film[2] else np.nan for film in films])
+    years = np.where(np.isnan(years), np.nanmean(years), years)
+    users = [line.split("|") for line in (folder / "u.user").read_text().splitlines()]
+    ages = np.array([float(user[1]) for user in users])
+    women = np.array([user[2] == "F" for user in users], dtype=float)
+    work = np.array(
+        [[user[3] == name for name in sorted({other[3] for other in users})] for user in users], dtype=float
+    )
+    return {"film": np.column_stack([genres, years]), "user": np.column_stack([ages, women, work])}
 
 
 def _latest_small(seed: int) -> Drawn:

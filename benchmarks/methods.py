@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
@@ -34,13 +34,16 @@ def methods(case: Case, quick: bool) -> list[Method]:
     """What is measured on a case."""
     found = [
         Method("global mean", "none", _mean, private=False, random=False),
-        Method("ours, no privacy", "none", partial(_without_privacy, case), private=False, random=False),
         Method("ours", "proven", partial(_ours, case)),
     ]
+    if case.features:
+        bare = replace(case, features=None)
+        found.append(Method("ours, without side information", "proven", partial(_ours, bare)))
     if case.unit != "value":
         return found
     sgd = tv.SGD.preset(f"cp-{case.reference}")
     found.insert(1, Method("private mean", "proven", _private_mean))
+    found.append(Method("ours, no privacy", "none", partial(_without_privacy, case), private=False, random=False))
     found.append(Method("the paper's baseline", "none", partial(_baseline, sgd), private=False))
     found.append(Method("plain DP-SGD, delta 1e-6", "proven", _dp_sgd))
     if not quick:
@@ -80,9 +83,8 @@ def _private_mean(drawn: Drawn, epsilon: float, seed: int) -> Predicted:
 
 
 def _ours(case: Case, drawn: Drawn, epsilon: float, seed: int) -> Predicted:
-    release = tv.complete(
-        drawn.train, case.family, drawn.bounds, case.unit, epsilon, case.delta, seed=seed, **case.options
-    )
+    options = case.options if case.features is None else case.options | {"features": case.features}
+    release = tv.complete(drawn.train, case.family, drawn.bounds, case.unit, epsilon, case.delta, seed=seed, **options)
     if getattr(release.model, "withheld_mode", None) is not None:
         return _joint(release, drawn), None
     predicted = release.predict(drawn.where)

@@ -3,6 +3,9 @@
 Every figure is the smallest of several repeats, ours and the yardstick's taking turns in one process. --quick keeps the
 workloads W1 to W3 and the yardstick; without it peers from the package index and 10^8 observations are added, and time
 is drawn against the number of observations. Results: benchmarks/results/speed.json and speed.svg.
+
+Systems: `tensorveil`, least squares in double precision (10^8 observations: single); `tensorveil-single`; and
+`tensorveil-two-way`, ours on the two-way cut that two-way peers get.
 """
 
 from __future__ import annotations
@@ -41,6 +44,10 @@ THREADS = 2
 TARGET = 1.10  # of the noise level
 TILES = {"W1": (1, 1, 1), "W2": (1, 1, 1), "W3": (8, 4, 1), "1e8": (64, 32, 1)}
 REPEATS = {"W1": 40, "W2": 40, "W3": 8, "1e8": 3}
+PEER_PASSES = {"W1": 60, "W2": 10, "W3": 2}
+TUCKER_RANK = {"W1": 3, "W2": 5, "W3": 4}
+OBSERVATION = 20  # bytes of its coordinates and value, to which come those that a solver adds
+STARTED = time.perf_counter()
 GROWTH = (10**5, 10**6, 10**7, 10**8)
 PASSES_TO_TARGET, SWEEPS_TO_TARGET = 18, 13
 
@@ -57,11 +64,13 @@ def main() -> None:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
+            say(f"{name}: making the data")
             data = workload(name)
             rows += measured(data, Path(folder) if compiler() else None)
             if not options.quick:
                 rows += peers_on(data)
             print(table([one for one in rows if one["workload"] == name]), flush=True)
+            del data  # before the next one is made
     left_out = [name for name in (*PEERS, *UNADAPTED) if options.quick or name in UNADAPTED or not installed(name)]
     left_out += [] if compiler() else ["yardstick (no C compiler)"]
     print("left out:", ", ".join(left_out) or "nothing")
@@ -69,9 +78,9 @@ def main() -> None:
     whole = options.json.with_suffix(".part")
     whole.write_text(json.dumps(rows, indent=1) + "\n")
     whole.replace(options.json)
-    if not options.quick and not options.workloads:
-        growth = grown()
-        picture(rows, growth, options.json.with_suffix(".svg"))
+    growth = [] if options.quick or options.workloads else grown()
+    picture(rows, growth, options.json.with_suffix(".svg"))
+    say("done")
 
 
 def measured(data: Workload, folder: Path | None) -> list[Row]:
@@ -89,23 +98,29 @@ def measured(data: Workload, folder: Path | None) -> list[Row]:
     seconds = {(one["task"], one["system"]): one["seconds_per_pass"] for one in rows}
     epoch, sweep = seconds["sgd", "tensorveil"], seconds["als", "tensorveil"]
     yard_epoch, yard_sweep = seconds.get(("sgd", "yardstick")), seconds.get(("als", "yardstick"))
+    threads = threads_on(data)
+    ours, peak = with_peak(lambda: gradient(data, model))
+    rows.append(row(data, "gradient", "tensorveil", threads, ours, yard_epoch, peak))
+    say(f"{data.name}: clipped gradient {ours / epoch:.2f} x an epoch of SGD")
+    ours, peak = with_peak(lambda: private_sweep(observations, R))
+    rows.append(row(data, "private-als", "tensorveil", threads, ours, yard_sweep, peak))
+    say(f"{data.name}: private sweep {ours / sweep:.2f} x a sweep")
+    ours, peak = with_peak(lambda: gibbs_sweep(data))
+    rows.append(row(data, "gibbs", "tensorveil", threads, ours, yard_sweep, peak))
+    say(f"{data.name}: Gibbs sweep {ours / sweep:.2f} x a sweep")
+    rows += tucker(data)
+    if data.name == "W2":
+        noisy, plain = published_epoch(observations, R)
+        say(f"{data.name}: published gradient perturbation {noisy / plain:.2f} x an epoch of its serial SGD")
+    return rows
 
+
+def gradient(data: Workload, model: Any) -> float:
+    """Seconds of one sum of clipped gradients over all entries."""
     order = local_order(data.coordinates, model)
     where, values, chosen = data.coordinates[order], data.values[order], np.ones(len(data), dtype=np.bool_)
     ours, _ = in_turns(data, lambda: timed(lambda: joint_sums(model, where, values, chosen, 1.0, 2.0**-29)), None)
-    rows.append(row(data, "gradient", "tensorveil", threads_on(data), ours, yard_epoch, None))
-    print(f"{data.name}: clipped gradient {ours / epoch:.2f} x an epoch of SGD")
-    ours = private_sweep(observations, R)
-    rows.append(row(data, "private-als", "tensorveil", threads_on(data), ours, yard_sweep, None))
-    print(f"{data.name}: private sweep {ours / sweep:.2f} x a sweep")
-    ours = gibbs_sweep(data)
-    rows.append(row(data, "gibbs", "tensorveil", threads_on(data), ours, yard_sweep, None))
-    print(f"{data.name}: Gibbs sweep {ours / sweep:.2f} x a sweep")
-    if data.name != "W3":
-        rows += tucker(data)
-        noisy, plain = published_epoch(observations, R)
-        print(f"{data.name}: published gradient perturbation {noisy / plain:.2f} x an epoch of its serial SGD")
-    return rows
+    return ours
 
 
 def threads_on(data: Workload) -> int:
@@ -133,16 +148,18 @@ def descent(data: Workload, model: Any, observations: tv.Observations, folder: P
     if yard:
         rows.append(row(data, "sgd", "yardstick", threads, theirs, theirs, None))
     if data.name in ("W3", "1e8"):
-        solver = ParallelSGD(iterations=PASSES_TO_TARGET)
-        rows[0]["seconds_to_target"] = to_target(data, lambda: solver.solve(observations, CP(data.rank), seed=0))
         if yard:
             rows[1]["seconds_to_target"] = yardstick_to_target(data, yard)
+        strata = parameters = yard = None  # so that the peak is the solver's
+        solver = ParallelSGD(iterations=PASSES_TO_TARGET)
+        note_fit(rows[0], data, lambda: solver.solve(observations, CP(data.rank), seed=0))
     return rows
 
 
 def sweeps(data: Workload, model: Any, observations: tv.Observations, dtype: Any, folder: Path | None) -> list[Row]:
     """Alternating least squares in one precision."""
-    threads, suffix = threads_on(data), "-single" if dtype == np.float32 else ""
+    single = dtype == np.float32
+    threads, suffix = threads_on(data), "-single" if single and data.name != "1e8" else ""
     forget_peak()
     entries = SortedEntries.of(data.coordinates, data.values, data.shape, threads, dtype)
     packed = entries.pack(model, model.parameters, [])
@@ -159,27 +176,38 @@ def sweeps(data: Workload, model: Any, observations: tv.Observations, dtype: Any
     if yard:
         rows.append(row(data, "als", "yardstick" + suffix, threads, theirs, theirs, None))
     entries.lists.clear()
+    yard = None  # so that the peak is the solver's
     if data.name in ("W3", "1e8"):
-        solver = ALS(sweeps=SWEEPS_TO_TARGET, precision="single" if suffix else "double")
-        rows[0]["seconds_to_target"] = to_target(data, lambda: solver.solve(observations, CP(data.rank), seed=0))
+        solver = ALS(sweeps=SWEEPS_TO_TARGET, precision="single" if single else "double")
+        note_fit(rows[0], data, lambda: solver.solve(observations, CP(data.rank), seed=0))
     return rows
 
 
 def tucker(data: Workload) -> list[Row]:
     """One serial epoch and one sweep of a Tucker model."""
-    family = Tucker((min(data.rank, 5),) * 3)
+    family = Tucker((TUCKER_RANK[data.name],) * 3)
+    repeats = 1 if data.name == "W3" else 5
     generator = np.random.default_rng(0)
     model = family.model([generator.normal(0.3, 0.2, block) for block in family.block_shapes(data.shape)])
-    parameters = model.parameters.copy()
-    entries = Entries.of(data.coordinates, data.values, data.shape)
-    layout, rates = SerialTucker(data.coordinates, data.values, 1.0, 0.0), np.full(1, 1e-4)
-    packed = layout.pack(model)
-    epochs = [timed(lambda: layout.visit(packed, model, rates, 0.01, generator)) for _ in range(5)]
-    sweeps = [timed(lambda: update_blocks(entries, data.values, model, parameters, 1.0)) for _ in range(4)]
-    return [
-        row(data, "sgd-tucker", "tensorveil", 1, min(epochs), None, None),
-        row(data, "als-tucker", "tensorveil", 1, min(sweeps), None, None),
-    ]
+
+    def epoch() -> float:
+        layout = SerialTucker(data.coordinates, data.values, 1.0, 0.0)
+        packed, rates = layout.pack(model), np.full(1, 1e-4)
+        return min(timed(lambda: layout.visit(packed, model, rates, 0.01, generator)) for _ in range(repeats + 1))
+
+    def sweep() -> float:
+        parameters = model.parameters.copy()
+        entries = Entries.of(data.coordinates, data.values, data.shape)
+        return min(
+            timed(lambda: update_blocks(entries, data.values, model, parameters, 1.0)) for _ in range(repeats + 1)
+        )
+
+    seconds, peak = with_peak(epoch)
+    rows = [row(data, "sgd-tucker", "tensorveil", 1, seconds, None, peak)]
+    seconds, peak = with_peak(sweep)
+    rows.append(row(data, "als-tucker", "tensorveil", threads_on(data), seconds, None, peak))
+    say(f"{data.name}: Tucker epoch {rows[0]['seconds_per_pass']:.3g} s, sweep {seconds:.3g} s")
+    return rows
 
 
 def private_sweep(observations: tv.Observations, rank: int) -> float:
@@ -195,12 +223,13 @@ def private_sweep(observations: tv.Observations, rank: int) -> float:
     return (min(seconds[5]) - min(seconds[1])) / 4
 
 
-def gibbs_sweep(data: Workload) -> float:
-    """Seconds of one sweep of the posterior."""
+def gibbs_sweep(data: Workload, modes: int = 3) -> float:
+    """Seconds of one sweep of the posterior, over all modes or the first two."""
     times: list[float] = []
     law = NoisyNumbers(np.clip(data.values / 5, -1, 1))
-    Posterior(sweeps=12, pattern=False).solve(
-        data.coordinates, law, CP(data.rank), data.shape, progress=lambda *_: times.append(time.perf_counter())
+    where = np.ascontiguousarray(data.coordinates[:, :modes])
+    Posterior(sweeps=8 if len(data) > 10**6 else 40, pattern=False).solve(
+        where, law, CP(data.rank), data.shape[:modes], progress=lambda *_: times.append(time.perf_counter())
     )
     return float(np.diff(times).min())
 
@@ -217,13 +246,21 @@ def published_epoch(observations: tv.Observations, rank: int) -> tuple[float, fl
     return noisy, plain
 
 
+def note_fit(one: Row, data: Workload, solve: Callable[[], Any]) -> None:
+    """Time to the target and peak memory of a whole fit."""
+    before = forget_peak()
+    one["seconds_to_target"], one["peak_mb"] = with_peak(lambda: to_target(data, solve))
+    size = OBSERVATION + 2**20 * (one["peak_mb"] - before) / len(data)
+    say(f"{data.name}: {size:.1f} bytes an observation at the peak of {one['peak_mb']:.0f} MB")
+
+
 def to_target(data: Workload, solve: Callable[[], Any]) -> float | None:
     """Seconds of a whole fit from its own start, if it brings the error on held-out entries to the target."""
     start = time.perf_counter()
     run = solve()
     seconds = time.perf_counter() - start
     error = float(np.sqrt(np.mean((run.predict(data.test_coordinates) - data.test_values) ** 2))) / NOISE
-    print(f"{data.name}: {type(run).__name__} held-out error {error:.3f} of the noise in {seconds:.2f} s")
+    say(f"{data.name}: {type(run).__name__} held-out error {error:.3f} of the noise in {seconds:.2f} s")
     return seconds if error <= TARGET else None
 
 
@@ -248,9 +285,13 @@ def peers_on(data: Workload) -> list[Row]:
     for name, (task, seconds_of) in PEERS.items():
         if data.name == "1e8" or not installed(name):
             continue
-        seconds = seconds_of(data, 2 if data.name == "W3" else 5)
+        say(f"{data.name}: {name}")
+        seconds, peak = with_peak(lambda seconds_of=seconds_of: seconds_of(data, PEER_PASSES[data.name]))
         if seconds is not None:
-            rows.append(row(data, task, name, THREADS, seconds, None, None))
+            rows.append(row(data, task, name, THREADS, seconds, None, peak))
+    if data.name != "1e8":
+        seconds, peak = with_peak(lambda: gibbs_sweep(data, 2))
+        rows.append(row(data, "gibbs", "tensorveil-two-way", threads_on(data), seconds, None, peak))
     return rows
 
 
@@ -264,13 +305,13 @@ def grown() -> list[tuple[str, int, float, float]]:
         for task in (grown_descent, grown_sweep):
             base = forget_peak()
             seconds = task(data, model, 3 if count >= 10**8 else 7)
-            size = 20 + 2**20 * (peak_mb() - base) / count  # coordinates and values, and what the solver adds
+            size = OBSERVATION + 2**20 * (peak_mb() - base) / count
             found.append((task.__name__.removeprefix("grown_"), count, seconds, size))
-            print(*found[-1], flush=True)
+            say(f"{found[-1][0]} of {count:,} observations: {seconds:.3g} s a pass, {size:.1f} bytes an observation")
     for name in ("descent", "sweep"):
         line = [(count, seconds) for task, count, seconds, _ in found if task == name and count >= 10**6]
         slope = np.polyfit(*np.log(np.array(line)).T, 1)[0]
-        print(f"{name}: slope {slope:.3f} of seconds against observations from 10^6 on")
+        say(f"{name}: slope {slope:.3f} of seconds against observations from 10^6 on")
     return found
 
 
@@ -304,12 +345,13 @@ def picture(rows: list[Row], growth: list[tuple[str, int, float, float]], path: 
     left.axvline(1.0, color="black", linewidth=0.8)
     left.invert_yaxis()
     left.set_xlabel("time over the C yardstick's (sgd for gradient, als for gibbs)")
-    for task, colour in (("descent", "#4477aa"), ("sweep", "#cc6677")):
+    for task, colour in (("descent", "#4477aa"), ("sweep", "#cc6677")) if growth else ():
         line = [(count, seconds) for name, count, seconds, _ in growth if name == task]
         right.loglog(*zip(*line, strict=True), "o-", color=colour, label=task)
     right.set_xlabel("observations")
     right.set_ylabel("seconds of a pass")
-    right.legend()
+    if growth:
+        right.legend()
     figure.savefig(path)
 
 
@@ -340,6 +382,17 @@ def row(
         "peak_mb": peak,
         "ratio_to_yardstick": seconds / yard if seconds is not None and yard else None,
     }
+
+
+def say(text: str) -> None:
+    """Progress, with the seconds since the start."""
+    print(f"[{time.perf_counter() - STARTED:6.0f} s] {text}", flush=True)
+
+
+def with_peak(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and the peak of memory meanwhile, in MB."""
+    forget_peak()
+    return work(), peak_mb()
 
 
 def timed(work: Callable[[], Any]) -> float:

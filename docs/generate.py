@@ -1,6 +1,7 @@
 """Writes the pages that are made from the code: choose_a_mechanism.md and the two schemas (`make docs`)."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import tensorveil as tv
@@ -58,12 +59,12 @@ def unit_for(kind: str) -> tv.Unit:
 
 
 def cell(mechanism: tv.StatisticPerturbation, kind: str) -> str:
-    """What one mechanism offers for one unit, found out by planning, for CP and Tucker alike."""
+    """What one mechanism offers for one unit, found out by planning, for CP and Tucker, whole bounds and others."""
     offers: dict[float, set[str]] = {}
     for delta in (0.0, 1e-4):
-        for family in (tv.CP(2), tv.Tucker(2)):
+        for family, bounds in product((tv.CP(2), tv.Tucker(2)), (tv.Bounds(1, 5), tv.Bounds(0.5, 5))):
             try:
-                plan = mechanism.plan(family, tv.Bounds(1, 5), unit_for(kind), 1.0, delta, shape=SHAPE)
+                plan = mechanism.plan(family, bounds, unit_for(kind), 1.0, delta, shape=SHAPE)
             except tv.InputError:  # UnprovenError is one, too
                 continue
             offers.setdefault(delta, set()).update(stage.theorem for stage in plan.stages)

@@ -49,6 +49,16 @@ def test_a_proven_mechanism_is_not_refuted_and_the_table_says_so(monkeypatch, ca
         assert text in out
 
 
+def test_sums_can_be_audited(monkeypatch, capsys):
+    status, out, _ = run(
+        monkeypatch, capsys, "sums", "--unit", "entry", "--epsilon", "1", "--runs", "100", "--confidence", "0.999999",
+        "--workers", "1", "--json",
+    )  # fmt: skip
+    told = json.loads(out)
+    assert (status, told["mechanism"], told["unit"], told["verdict"]) == (0, "sums", "entry", "not refuted")
+    assert told["stated_epsilon"] == 1.0
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -257,3 +257,20 @@ def test_killed_at_any_moment_the_folder_is_whole_or_absent_and_what_was_drawn_i
         assert Ledger(ledger).spent("films").epsilon >= 2 * (1 + len(made))
     subprocess.run([*program, *arguments(tmp_path / "after")], check=True, capture_output=True)
     assert run("verify", tmp_path / "after")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "model"),
+    [
+        (["--unit", "value"], "CP(rank=8)"),  # no more than the second largest mode
+        (["--unit", "value", "--mechanism", "statistic"], "CP(rank=5)"),
+        (["--unit", "entry", "--public-labels", "user,film,day", "--expected-count", 200], "CP(rank=5)"),
+        (["--unit", "value", "--model", "tucker"], "Tucker(ranks=(5, 5, 3))"),
+        (["--unit", "value", "--rank", 3], "CP(rank=3)"),
+    ],
+)
+def test_the_rank_follows_a_rule_where_none_is_given(ratings, more, model):
+    common = ["--modes", "user,film,day", "--value", "rating", "--bounds", 1, 5, "--epsilon", 2]
+    status, output, error = run("complete", ratings, *common, *more, "--plan-only", "--json")
+    assert status == 0, error
+    assert json.loads(output)["model"] == model

@@ -22,6 +22,7 @@ MODULES = (
     "tensorveil.privacy.filters",
     "tensorveil.mechanisms.level",
     "tensorveil.mechanisms.private_offsets",
+    "tensorveil.mechanisms.private_range",
     "tensorveil.mechanisms.input_perturbation",
     "tensorveil.mechanisms.gradient_perturbation",
     "tensorveil.mechanisms.output_perturbation",

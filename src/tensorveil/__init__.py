@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tensorveil import audit as audit
     from tensorveil.data import synthetic as synthetic
+    from tensorveil.data.features import Features as Features
+    from tensorveil.data.features import features_for as features_for
     from tensorveil.data.files import read as read
     from tensorveil.data.movielens import download_movielens as download_movielens
     from tensorveil.data.movielens import load_movielens as load_movielens
@@ -75,6 +77,7 @@ _HOMES = {
     "CPModel": "tensorveil.models.cp",
     "DivergenceError": "tensorveil.errors",
     "ExactNoise": "tensorveil.privacy.exact_noise",
+    "Features": "tensorveil.data.features",
     "Guarantee": "tensorveil.privacy.guarantee",
     "InputError": "tensorveil.errors",
     "Ledger": "tensorveil.release.ledger",
@@ -91,6 +94,7 @@ _HOMES = {
     "WithOffsets": "tensorveil.mechanisms.with_offsets",
     "algebra": "tensorveil.models.algebra",
     "audit": "tensorveil.audit",
+    "features_for": "tensorveil.data.features",
     "download_movielens": "tensorveil.data.movielens",
     "load_movielens": "tensorveil.data.movielens",
     "published": "tensorveil.mechanisms.published",

@@ -148,8 +148,10 @@ def test_vectorised_statistics_are_the_plain_ones(rank, shape):
         right, triangles = statistics(model, where, mode, residuals, np.ones(len(where)), limits)
         assert np.abs(g - right).max() <= 6000 * 1e-3  # terms on the edge of a grid step, if any
         H = square_matrices(triangles / STATISTIC_STEPS, rank)
-        lower = np.tril(matrices.triangles.reshape(size, rank, -1)[:, :, :rank])
+        lower = np.tril(matrices.triangles.reshape(size, rank, -1)[:, :, :rank]) / limits[:, None, None] ** 2
         np.testing.assert_allclose(lower, np.tril(H), atol=1e-5)
+        np.testing.assert_allclose(matrices.squares, (H**2).sum(), rtol=1e-6)
+        np.testing.assert_allclose(matrices.trace, np.trace(H, axis1=1, axis2=2).sum(), rtol=1e-6)
         noisy = g / STATISTIC_STEPS + generator.normal(size=g.shape) * (largest > 0)[:, None]
         slow = posterior_rows(noisy, H, 1.0, 0.0, 1 / 9, 1e-3, 1.0)
         np.testing.assert_allclose(matrices.posterior_rows(noisy, 1.0, 1 / 9, 1e-3, 1.0), slow, atol=1e-6)

@@ -18,10 +18,10 @@ from tensorveil.mechanisms.input_perturbation import (
     InputPerturbation,
     channel_levels,
     dense_sensitivity,
-    rescaling,
     values_norm,
     values_sensitivity,
 )
+from tensorveil.mechanisms.noisy_completion import rescaling
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.bounds import Bounds
@@ -478,12 +478,13 @@ def test_the_channel_of_continuous_values_is_right_on_average_and_keeps_epsilon(
     assert channel.weights @ channel.variances < 2 * (7 / epsilon) ** 2  # that of Laplace noise
 
 
-def test_bounds_far_wider_than_the_values_do_not_make_it_worse_than_the_mean():
-    generator = np.random.default_rng(1)
-    shape = (40, 40, 40)
-    truth = 0.1 * cp_tensor(shape, 3, seed=2) / cp_tensor(shape, 3, seed=2).std()
-    where = all_coordinates(shape)[generator.random(truth.size) < 0.5]
-    data = Observations(where, truth[tuple(where.T)] + 0.1 * generator.standard_normal(len(where)), shape)
-    plan = InputPerturbation().plan(CP(3), Bounds(-1, 1), "value", 1.0, shape=shape)
-    predicted = fit(data, plan, seed=0).predict(all_coordinates(shape))
-    assert np.sqrt(np.mean((predicted - truth.ravel()) ** 2)) < 1.05 * truth.std()
+def test_continuous_values_between_whole_bounds_can_be_named_so():
+    plan = InputPerturbation(levels="continuous").plan(CP(2), Bounds(0, 6), "value", 1.0, shape=SHAPE)
+    assert [stage.theorem for stage in plan.stages] == ["input-centred"]
+    assert channel_levels("continuous", Bounds(0, 5.5)) == tuple(np.linspace(0, 5.5, 12))
+    assert channel_levels("continuous", Bounds(0, 6)) == tuple(np.linspace(0, 6, 12))
+    assert len(channel_levels(None, Bounds(0, 6))) == 7
+    whole = InputPerturbation().plan(CP(2), Bounds(0, 6), "value", 1.0, shape=SHAPE)
+    assert [stage.theorem for stage in whole.stages] == ["input-values"]
+    with pytest.raises(InputError, match="levels"):
+        InputPerturbation(levels="even")

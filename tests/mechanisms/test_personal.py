@@ -6,7 +6,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tensorveil as tv
-from tensorveil.mechanisms.personal import largest_feature, personal_offsets, personal_rows, typical_feature
+from tensorveil.mechanisms.personal import (
+    largest_feature,
+    own_features,
+    personal_offsets,
+    personal_row,
+    personal_rows,
+    typical_feature,
+)
+from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import clip
 from tensorveil.solvers.start import public_start
@@ -130,3 +138,27 @@ def test_a_release_for_everybody_cannot_be_personalized():
     observations = tv.Observations(*data_of(0, 100), SHAPE)
     with pytest.raises(tv.InputError, match="joint release"):
         tv.fit(observations, plan, seed=0).personalize(observations)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_own_features_times_the_row_are_the_prediction(family, mode):
+    model = public_start(family, SHAPE, std=0.5)
+    where, _ = data_of(3, 40)
+    rows = model.factors[mode][where[:, mode]]
+    predicted = (own_features(model, where.astype(np.uint32), mode) * rows).sum(axis=1)
+    np.testing.assert_allclose(predicted, model.predict(where.astype(np.uint32)), atol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_owner_finds_offset_and_row_together(family):
+    """Offset and features overlap: the one after the other would leave part of what both can tell."""
+    model = public_start(family, SHAPE, std=0.5)
+    where, _ = data_of(3, 190, user=2)
+    where = np.tile(where, (400, 1))
+    features = own_features(model, where.astype(np.uint32), 0)
+    truth = 0.2 + features @ np.linspace(-0.3, 0.3, features.shape[1])
+    observations = tv.Observations(where, BOUNDS.uncentred(truth), SHAPE, duplicates="keep")
+    data = clip(observations, BOUNDS, tv.Unit.slice(0), bytes(32))
+    offset, row = personal_row(data, Completion(Offsets.none(3), model, 1.0, 5.0, 0), 0)
+    np.testing.assert_allclose(offset + features @ row, truth, atol=0.02)

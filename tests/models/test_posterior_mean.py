@@ -90,6 +90,23 @@ def test_intervals_hold_their_share_of_what_the_draws_predict():
         assert (narrow[1] - narrow[0] <= high - low + 1e-9).all()
 
 
+def test_intervals_of_levels_are_the_shortest_that_hold_their_share():
+    draws = made(count=20)
+    low, high = draws.interval(WHERE, OFFSETS, 0.8)
+    spreads = np.sqrt(draws.sigmas**2 + draws.extra)
+    for place, mean in enumerate(latent_means(draws).T):
+        ends = np.column_stack([np.full(20, -np.inf), draws.cuts, np.full(20, np.inf)])
+        chances = np.diff(stats.norm.cdf((ends - mean[:, None]) / spreads[:, None]), axis=1).mean(axis=0)
+        first, last = np.searchsorted(LEVELS, [low[place], high[place]])
+        assert chances[first : last + 1].sum() > 0.8 - 1e-5
+        width = last - first + 1
+        shorter = [chances[begin : begin + width - 1].sum() for begin in range(len(LEVELS) - width + 2)]
+        assert max(shorter) < 0.8 + 1e-5
+        same = [chances[begin : begin + width].sum() for begin in range(len(LEVELS) - width + 1)]
+        assert chances[first : last + 1].sum() > max(same) - 1e-5
+    assert ([LEVELS[0], LEVELS[-1]] == np.array(draws.interval(WHERE, OFFSETS, 1 - 1e-13)).T).all()
+
+
 def test_offsets_of_the_completion_move_the_predictions():
     model = Completion(OFFSETS, CP(2).model(random_blocks(CP(2).block_shapes(SHAPE), 0)), 1.0, 5.0, draws=made())
     moved = replace(model, offsets=OFFSETS + Offsets(0.2, [None] * 3))

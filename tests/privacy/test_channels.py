@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorveil.errors import InputError
-from tensorveil.privacy.channels import BITS, Channel, LatentPrior, design_channel, dithered, quantize
+from tensorveil.privacy.channels import BITS, Channel, LatentPrior, design_channel, dithered, quantize, telling_channel
 
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
@@ -186,3 +186,17 @@ def test_dithering_is_right_on_average_keeps_levels_and_reads_one_value_at_a_tim
     changed = values.copy()
     changed[7] = 5.0
     assert np.flatnonzero(dithered(values, levels) != dithered(changed, levels)).tolist() == [7]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 3.0])
+def test_a_telling_channel_keeps_epsilon_and_tells_how_often_each_level_occurs(epsilon: float) -> None:
+    levels = (1.0, 2.0, 3.0, 4.0, 5.0)
+    best = design_channel(levels, epsilon * (1 - 2.0**-30))
+    assert np.linalg.matrix_rank(best.chances) < 5
+    channel = telling_channel(best, epsilon)
+    assert channel.ratio() <= epsilon
+    assert np.linalg.matrix_rank(channel.chances) == 5
+    assert 0.94 * best.information < channel.information < best.information
+    shares = np.array([0.06, 0.11, 0.27, 0.35, 0.21])
+    found = np.linalg.lstsq(channel.chances.T, shares @ channel.chances, rcond=None)[0]
+    np.testing.assert_allclose(found, shares, atol=1e-9)

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import safetensors.numpy
 from scipy.integrate import quad
 from scipy.stats import norm
 
+import tensorveil as tv
 from saved_releases import copy_of, reseal, saved
+from tensorveil.data.synthetic import cp_tensor, observe
 from tensorveil.release.verification import gaussian_delta, verify
 
 SLOW = pytest.param("sampled", marks=pytest.mark.slow)  # composing sampled steps takes seconds
@@ -163,3 +166,35 @@ def test_the_gaussian_formula_is_the_integral_that_it_stands_for(distance, epsil
     start = epsilon / distance + distance / 2
     exact, _ = quad(lambda x: norm.pdf(x, distance) - math.exp(epsilon) * norm.pdf(x), start, start + 40, epsabs=1e-14)
     assert gaussian_delta(distance, epsilon) == pytest.approx(exact, rel=1e-7, abs=1e-13)
+
+
+def test_the_ledger_is_asked_whether_it_was_charged(tmp_path):
+    data = observe(cp_tensor((6, 5, 4), seed=1), seed=2).train
+    ledger = tv.Ledger.create(tmp_path / "L.sqlite", "clinic", "value", epsilon=3.0)
+    plan = tv.StatisticPerturbation().plan(tv.CP(2), tv.Bounds(-1, 2), "value", 1.0, shape=data.shape)
+    tv.fit(data, plan, ledger=ledger, dataset="clinic").save(tmp_path / "paid")
+    assert {check.name: check.passed for check in verify(tmp_path / "paid", ledger.path)}["ledger"]
+    assert not [check for check in verify(tmp_path / "paid", ledger.path) if not check.passed]
+
+    other = tv.Ledger.create(tmp_path / "other.sqlite", "clinic", "value", epsilon=3.0)
+    other.reserve("clinic", plan)
+    assert [check.name for check in verify(tmp_path / "paid", other.path) if not check.passed] == ["ledger"]
+    assert [check.name for check in verify(tmp_path / "paid", tmp_path / "none") if not check.passed] == ["ledger"]
+    tv.fit(data, plan).save(tmp_path / "unpaid")
+    found = [check for check in verify(tmp_path / "unpaid", ledger.path) if not check.passed]
+    assert [check.name for check in found] == ["ledger"]
+    assert "names no ledger" in found[0].found
+
+
+def test_a_release_that_names_a_reservation_of_another_price_is_in_doubt(tmp_path):
+    data = observe(cp_tensor((6, 5, 4), seed=1), seed=2).train
+    ledger = tv.Ledger.create(tmp_path / "L.sqlite", "clinic", "value", epsilon=3.0)
+    plans = [
+        tv.StatisticPerturbation().plan(tv.CP(2), tv.Bounds(-1, 2), "value", epsilon, shape=data.shape)
+        for epsilon in (0.5, 1.0)
+    ]
+    cheap, dear = (tv.fit(data, plan, ledger=ledger, dataset="clinic") for plan in plans)
+    replace(dear, ledger=cheap.ledger).save(tmp_path / "dear")
+    found = [check for check in verify(tmp_path / "dear", ledger.path) if not check.passed]
+    assert [check.name for check in found] == ["ledger"]
+    assert "another price" in found[0].found

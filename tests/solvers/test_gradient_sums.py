@@ -70,3 +70,20 @@ def test_other_models_take_the_plain_kernel(fast):
     model = Tucker((2, 2, 2)).model([np.ones((4, 2))] * 3 + [np.ones((2, 2, 2))])
     where, values = np.zeros((2, 3), np.uint32), np.array([1.0, 2.0])
     assert joint_sums(model, where, values, np.ones(2, bool), 1.0, GRID).any()
+
+
+def test_sums_are_moved_to_integers_before_doubles_could_round(fast, monkeypatch):
+    model, where, values, chosen = setting(3, 3, count=500)
+    whole = joint_sums(model, where, values, chosen, 1.0, GRID)
+    monkeypatch.setattr(gradient_sums, "EXACT", 7.0 / GRID)  # seven entries at a time
+    np.testing.assert_array_equal(joint_sums(model, where, values, chosen, 1.0, GRID, 2), whole)
+
+
+def test_sums_beyond_what_doubles_hold_are_exact(fast):
+    count, grid = 2**16 + 1, 2.0**-39
+    model = CP(1).model([np.full((2, 1), 0.5)] * 3)
+    where = np.zeros((count, 3), dtype=np.uint32)
+    one = joint_sums(model, where[:1], np.full(1, 1e6), np.ones(1, bool), 1.0, grid)
+    many = joint_sums(model, where, np.full(count, 1e6), np.ones(count, bool), 1.0, grid)
+    assert count * int(one.max()) > 2**53
+    np.testing.assert_array_equal(many, count * one)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tensorveil.errors import InputError
 from tensorveil.privacy.channels import design_channel, quantize
@@ -107,3 +108,38 @@ def test_numbers_tell_sigma_beside_noise_of_a_known_law(options, rough):
 def test_wrong_use_is_an_error(make, match):
     with pytest.raises(InputError, match=match):
         make()
+
+
+def test_scores_are_slopes_of_the_likelihood_and_precisions_its_expected_curvature():
+    means, behind, _ = truth(0.3)
+    levels = np.linspace(-1, 1, 12)
+    channel = design_channel(tuple(levels), 1.0)
+    symbols = NoiseSource(1).channel(quantize(np.clip(behind, -1, 1), channel.levels), channel)
+    law = Symbols(symbols, channel.chances, levels, ordered=False, around=(0.1, 0.42), scored=True)
+    _, _, values, precisions = settle(law, means, 2)
+    assert not law.fixed
+    cuts = np.concatenate([[-np.inf], (levels[1:] + levels[:-1]) / 2, [np.inf]])
+
+    def chances(mean):
+        return np.diff(stats.norm.cdf(cuts, mean, law.sigma)) @ channel.chances
+
+    for place in (0, 5, 17):
+        mean, step = means[place], 1e-4
+        slopes = (np.log(chances(mean + step)) - np.log(chances(mean - step))) / (2 * step)
+        information = chances(mean) @ slopes**2
+        assert precisions[place] == pytest.approx(information, rel=0.03)
+        assert values[place] == pytest.approx(mean + slopes[symbols[place]] / information, rel=0.03)
+
+
+def test_a_known_spread_of_all_values_tells_sigma_where_symbols_do_not():
+    means, behind, generator = truth(0.3)
+    spread = float(behind.std())
+    levels = np.linspace(-1, 1, 12)
+    channel = design_channel(tuple(levels), 0.5)
+    assert channel.counts.shape[1] == 2
+    symbols = NoiseSource(1).channel(quantize(np.clip(behind, -1, 1), channel.levels), channel)
+    law = Symbols(symbols, channel.chances, levels, ordered=False, around=(0.1, spread))
+    assert settle(law, means, 20)[0] == pytest.approx(0.3, rel=0.03)
+    noisy = NoisyNumbers(behind + 5 * generator.standard_normal(COUNT), noise_std=5.0, spread=spread)
+    assert settle(noisy, means, 20)[0] == pytest.approx(0.3, rel=0.03)
+    assert settle(noisy, 5 * means, 20)[0] == pytest.approx(0.3 * spread)  # means that explain more than there is

@@ -21,7 +21,7 @@ def two_groups(count=1200):
 def test_groups_that_the_pattern_shows_are_found():
     found = pattern_features(two_groups(), SHAPE)
     assert [len(part) for part in found] == list(SHAPE)
-    links = Links(found[0], SHAPE[0])
+    links = Links([found[0]], SHAPE[0])
     group = np.where(np.arange(SHAPE[0]) % 2 == 0, 1.0, -1.0)
     heavy = links.features[:, 1:][:, links.weights[1:] > 0.1]  # log counts, which are chance here, and the groups
     assert heavy.shape[1] == 2
@@ -37,16 +37,28 @@ def test_the_prior_of_rows_is_the_kernel_of_the_centred_pattern(monkeypatch):
     logs = np.log1p(np.bincount(where[:, 0], minlength=SHAPE[0]))
     raw = np.column_stack([(logs - logs.mean()) / logs.std(), pattern])
     raw -= raw.mean(axis=0)
-    links = Links(pattern_features(where, SHAPE[:2])[0], SHAPE[0])
+    links = Links([pattern_features(where, SHAPE[:2])[0]], SHAPE[0])
     features = links.features[:, 1:]
     np.testing.assert_allclose(features * links.weights[1:] @ features.T, raw @ raw.T, atol=1e-3)
     np.testing.assert_allclose(links.features.T @ links.features, SHAPE[0] * np.eye(links.size + 1), atol=1e-8)
 
 
+def test_a_group_counts_by_what_the_groups_before_it_leave():
+    generator = np.random.default_rng(3)
+    first, more = generator.normal(size=(50, 3)), generator.normal(size=(50, 2))
+    links = Links([first, np.column_stack([first @ generator.normal(size=(3, 4)), more])], 50)
+    assert [part.stop - part.start for part in links.groups] == [3, 2]
+    np.testing.assert_allclose(links.features.T @ links.features, 50 * np.eye(6), atol=1e-8)
+    known = np.column_stack([np.ones(50), first])
+    rest = more - known @ np.linalg.lstsq(known, more, rcond=None)[0]
+    second = links.features[:, links.groups[1]]
+    np.testing.assert_allclose(second * links.weights[links.groups[1]] @ second.T, rest @ rest.T, atol=1e-8)
+
+
 def test_a_full_pattern_tells_nothing():
     where = np.argwhere(np.ones((12, 10, 8))).astype(np.uint32)
     for part, size in zip(pattern_features(where, (12, 10, 8)), (12, 10, 8), strict=True):
-        assert Links(part, size).size == 0
+        assert Links([part, np.empty((size, 0))], size).size == 0
 
 
 @pytest.mark.parametrize("size", [600])

@@ -43,6 +43,17 @@ def test_it_is_as_accurate_as_als_and_its_intervals_cover(family, tensor):
     assert run.effective > 10
 
 
+def test_the_start_of_large_data_leads_to_the_same_answer(monkeypatch):
+    data = observe(cp_tensor((15, 14, 13), 3, seed=0), snr_kind="variances", seed=1)
+    where, values, truth = centred(data)
+    found = []
+    for large in (gibbs.LARGE, 1):
+        monkeypatch.setattr(gibbs, "LARGE", large)
+        run = Posterior().solve(where, NoisyNumbers(values), CP(3), data.truth.shape)
+        found.append((errors_and_cover(run, data, truth)[0], np.median(run.draws.sigmas)))
+    np.testing.assert_allclose(found[1], found[0], rtol=0.1)
+
+
 def noisy(values, law, generator):
     if law == "gaussian":
         return NoisyNumbers(values + 0.1 * generator.standard_normal(len(values)), noise_std=0.1)
@@ -73,9 +84,11 @@ def test_any_order(order):
     assert errors_and_cover(run, data, truth)[0] < 0.5
 
 
-def test_the_same_bits_for_any_number_of_threads_and_for_the_same_seed(monkeypatch):
+@pytest.mark.parametrize("fewest_fast", [1, 10**6])
+def test_the_same_bits_for_any_number_of_threads_and_for_the_same_seed(monkeypatch, fewest_fast):
     for module in (gibbs, posterior):
         monkeypatch.setattr(module, "PART", 100)
+    monkeypatch.setattr(gibbs, "FEWEST_FAST", fewest_fast)
     data = observe(cp_tensor((12, 11, 10), 2, seed=0), seed=1)
     where, values, _ = centred(data)
     channel = design_channel(tuple(np.linspace(-1, 1, 5)), 3.0)
@@ -132,6 +145,8 @@ def test_fewer_sweeps_for_small_data_and_progress_is_told():
     assert Posterior().planned_sweeps(100) == posterior.FEWEST_SWEEPS
     assert Posterior().planned_sweeps(10**6) == posterior.MOST_SWEEPS
     assert Posterior(sweeps=7).planned_sweeps(10**6) == 7
+    assert Posterior().planned_sweeps(10**6, slowness=1.5) == 1.5 * posterior.MOST_SWEEPS
+    assert Posterior().planned_sweeps(10**6, slowness=9.0) == posterior.MOST_SLOWNESS * posterior.MOST_SWEEPS
     calls = []
     where = np.argwhere(np.ones((4, 3))).astype(np.uint32)
     run = Posterior(sweeps=9).solve(

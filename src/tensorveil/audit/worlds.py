@@ -23,6 +23,7 @@ from tensorveil.mechanisms.input_perturbation import InputPerturbation
 from tensorveil.mechanisms.output_perturbation import OutputPerturbation
 from tensorveil.mechanisms.published import PublishedPlan
 from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation
+from tensorveil.mechanisms.sum_perturbation import SumPerturbation
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import FactorModel, ModelFamily
@@ -46,6 +47,7 @@ PROVEN: dict[str, Mechanism] = {
     "gradient": GradientPerturbation(steps=2),
     "output": OutputPerturbation(),
     "statistic": StatisticPerturbation(sweeps=1),
+    "sums": SumPerturbation(),
 }
 PUBLISHED: dict[str, published.Published] = {
     "published-input": published.InputPerturbation(),

@@ -77,7 +77,7 @@ def cp_step(
         here = b.gep(entries, [b.mul(args[3], INT64(size))], source_etype=INT32)
         later = b.gep(here, [INT64(AHEAD * size)], source_etype=INT32)
         for n in range(N):
-            c.prefetch(row(later, n), length)
+            c.prefetch(row(later, n), length, write=True)
         rows = [row(here, n) for n in range(N)]
         pieces = c.pieces(length)
         kept = [[c.load(one, *piece) for one in rows] for piece in pieces]

@@ -7,12 +7,13 @@ summed here is minus that. Whole numbers make the order of entries irrelevant: n
 from typing import Any
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numpy.typing import NDArray
 
 from tensorveil.kernels.blocks import Coordinates, Floats, Integers, features, find_rows, work_size
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.vectors import INT32, INT64, Code, Constants, data_of, intrinsic, padded
+from tensorveil.kernels.vectors import INT32, INT64, Code, Constants, data_of, declared, intrinsic, padded
 
 # Computed norms are off by a relative (d + 4) 2^-53 at most, d numbers being squared; this covers d up to 2^27.
 INSIDE = 1.0 - 2.0**-24
@@ -155,55 +156,113 @@ def row_sums(
 
 @intrinsic
 def cp_features(
-    typingctx: Any, parameters: Any, starts: Any, coordinates: Any, w: Any, later: Any, constants: Any
+    typingctx: Any,
+    parameters: Any,
+    starts: Any,
+    coordinates: Any,
+    w: Any,
+    later: Any,
+    phi: Any,
+    k: Any,
+    sums: Any,
+    constants: Any,
 ) -> Any:
-    """(xhat_w, sum over modes of |phi_n|^2) of a CP model whose rows are filled up to whole vectors.
+    """phi[k] = the features of all modes, sums[k] = (xhat_w, sum over modes of |phi_n|^2) of a CP model.
 
-    The rows of entry `later` are asked for meanwhile.
+    Rows of the model, and so phi, are filled up to whole vectors. The rows of entry `later` are asked for meanwhile,
+    if the model does not fit a cache.
     """
-    N, R = constants.numbers
+    N, R, is_large = constants.numbers
 
     def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
         c = Code(context, b, types.float64)
         length = padded(R, np.float64)
-        base = data_of(context, b, signature.args[0], args[0])
-        list_of = data_of(context, b, signature.args[2], args[2])
-        for n in range(N):
-            c.prefetch(_row(c, base, args[1], list_of, args[4], n, N, length), length)
+        base, list_of, batch, pairs = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 5, 7))
+        out = c.pointer(batch, b.mul(args[6], INT64(N * length)))
+        for n in range(N if is_large else 0):
+            c.prefetch(_row(c, base, args[1], list_of, args[4], n, N, length), length, write=False)
         rows = [_row(c, base, args[1], list_of, args[3], n, N, length) for n in range(N)]
-        products, squares = [], []
-        for piece in c.pieces(length):
-            values = [c.load(row, *piece) for row in rows]
-            phi = c.others(values)
-            products.append(b.fmul(phi[-1], values[-1]))
-            squares += [b.fmul(one, one) for one in phi]
-        return context.make_tuple(b, signature.return_type, [c.sum(products), c.sum(squares)])
+        products: Any = c.zero(c.lanes)
+        squares = [c.zero(c.lanes) for _ in range(N)]
+        for begin, lanes in c.pieces(length):
+            values = [c.load(row, begin, lanes) for row in rows]
+            found = c.others(values)
+            products = c.fma(found[-1], values[-1], products)
+            for n, one in enumerate(found):
+                squares[n] = c.fma(one, one, squares[n])
+                c.store(one, out, n * length + begin)
+        c.store(c.two_sums(products, squares), pairs, b.mul(args[6], INT64(2)))
+        return context.get_dummy_value()
 
-    pair: Any = types.containers.UniTuple(types.float64, 2)  # type: ignore[no-untyped-call]
-    return pair(parameters, starts, coordinates, types.int64, types.int64, constants), code
+    ints = types.int64
+    return types.void(parameters, starts, coordinates, ints, ints, phi, ints, sums, constants), code
 
 
 @intrinsic
 def cp_add_steps(
-    typingctx: Any, parameters: Any, starts: Any, coordinates: Any, w: Any, slope: Any, totals: Any, constants: Any
+    typingctx: Any,
+    phi: Any,
+    k: Any,
+    starts: Any,
+    coordinates: Any,
+    w: Any,
+    slope: Any,
+    totals: Any,
+    constants: Any,
 ) -> Any:
-    """totals += slope phi of every mode, rounded towards zero; |slope phi| must be finite and below 2^51."""
-    N, R = constants.numbers
+    """totals += slope phi[k] of every mode, rounded towards zero: whole numbers, as doubles."""
+    N, R, _ = constants.numbers
 
     def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
         c = Code(context, b, types.float64)
         length = padded(R, np.float64)
-        base, list_of, sums = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 5))
-        rows = [_row(c, base, args[1], list_of, args[3], n, N, length) for n in range(N)]
-        aims = [_row(c, sums, args[1], list_of, args[3], n, N, length) for n in range(N)]  # integers are as long
-        for begin, lanes in c.pieces(length):
-            phi = c.others([c.load(row, begin, lanes) for row in rows])
-            factor = c.fill(args[4], lanes)
-            for aim, one in zip(aims, phi, strict=True):
-                c.add_whole(c.whole(b.fmul(factor, one)), aim, begin)
+        batch, list_of, sums = (data_of(context, b, signature.args[k], args[k]) for k in (0, 3, 6))
+        mine = c.pointer(batch, b.mul(args[1], INT64(N * length)))
+        aims = [_row(c, sums, args[2], list_of, args[4], n, N, length) for n in range(N)]
+        factor = c.fill(args[5], c.lanes)
+        for n, aim in enumerate(aims):
+            for begin, lanes in c.pieces(length):
+                term = c.truncate(b.fmul(factor, c.load(mine, n * length + begin, lanes)))
+                c.store(b.fadd(c.load(aim, begin, lanes), term), aim, begin)
         return context.get_dummy_value()
 
-    return types.void(parameters, starts, coordinates, types.int64, types.float64, totals, constants), code
+    ints = types.int64
+    return types.void(phi, ints, starts, coordinates, ints, types.float64, totals, constants), code
+
+
+@intrinsic
+def clipped_slopes(typingctx: Any, residuals: Any, sums: Any, limit: Any, steps: Any, slopes: Any) -> Any:
+    """slopes = 2 e limit / max(2 |e| |phi|, limit) steps of a batch: `shrinking`, four entries at a time.
+
+    e = residuals - xhat. An entry whose gradient is not finite gets zero.
+    """
+
+    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        c = Code(context, b, types.float64)
+        lanes, kind = c.lanes, ir.VectorType(ir.DoubleType(), c.lanes)
+        values, pairs, out = (data_of(context, b, signature.args[k], args[k]) for k in (0, 1, 4))
+        limit, steps = c.fill(args[2], lanes), c.fill(args[3], lanes)
+        root, size = (
+            declared(b.module, ir.FunctionType(kind, [kind]), f"llvm.{name}.v{lanes}f64") for name in ("sqrt", "fabs")
+        )
+        infinity = ir.Constant(kind, [float("inf")] * lanes)
+
+        def picked(first: Any, other: Any, begin: int) -> Any:
+            places = ir.Constant(ir.VectorType(INT32, lanes), [begin + 2 * lane for lane in range(lanes)])
+            return b.shuffle_vector(first, other, places)
+
+        for begin in range(0, BATCH, lanes):
+            low, high = (c.load(pairs, 2 * begin + half * lanes, lanes) for half in (0, 1))
+            slope = b.fsub(c.load(values, begin, lanes), picked(low, high, 0))
+            slope = b.fadd(slope, slope)
+            norm = b.fmul(b.call(size, [slope]), b.call(root, [picked(low, high, 1)]))
+            larger = b.select(b.fcmp_ordered(">", norm, limit), norm, limit)
+            slope = b.fmul(slope, b.fmul(b.fdiv(limit, larger), steps))
+            c.store(b.select(b.fcmp_ordered("<", norm, infinity), slope, c.zero(lanes)), out, begin)
+        return context.get_dummy_value()
+
+    double = types.float64
+    return types.void(residuals, sums, double, double, slopes), code
 
 
 def _row(c: Code, base: Any, starts: Any, coordinates: Any, w: Any, n: int, N: int, length: int) -> Any:
@@ -220,34 +279,43 @@ def cp_entry_sums(
     starts: Any,
     coordinates: Coordinates,
     values: Floats,
-    chosen: NDArray[np.bool_],
     m: float,
     grid: float,
-    totals: Integers,
+    totals: Floats,
     constants: Constants,
+    length: int,
     begin: int,
     end: int,
 ) -> None:
-    """`entry_sums` of a CP model over entries begin to end, with rows of parameters and totals filled up with zeros.
+    """`entry_sums` of a CP model over all entries from begin to end; rows of both vectors are filled up with zeros.
 
-    An entry whose gradient is not finite adds nothing. m / grid must be below 2^50, grid a power of two.
+    Totals are whole numbers in doubles: exact while (m / grid) times the number of entries stays below 2^53, which the
+    caller sees to. An entry whose gradient is not finite adds nothing. The grid must be a power of two.
     """
     steps = 1.0 / grid
     limit = m * INSIDE
     last = end - 1
+    phi = np.empty(BATCH * coordinates.shape[1] * length)
+    sums = np.zeros((BATCH, 2))
+    here = np.zeros(BATCH)
     slopes = np.empty(BATCH)
-    norms = np.empty(BATCH)
-    for first in range(begin, end, BATCH):  # three short loops, so that no entry waits for another one's square root
+    for first in range(begin, end, BATCH):  # short loops, so that no entry waits for another one's square root
         count = min(BATCH, end - first)
         for k in range(count):
             w = first + k
-            xhat, squared = cp_features(parameters, starts, coordinates, w, min(w + AHEAD, last), constants)
-            slopes[k] = 2.0 * (values[w] - xhat)
-            norms[k] = squared
+            cp_features(parameters, starts, coordinates, w, min(w + AHEAD, last), phi, k, sums, constants)
+            here[k] = values[w]
+        clipped_slopes(here, sums, limit, steps, slopes)  # [K1]
         for k in range(count):
-            norm = abs(slopes[k]) * np.sqrt(norms[k])
-            slope = slopes[k] * (limit / max(norm, limit)) * steps  # `shrinking`, without a branch
-            slopes[k] = slope if norm < np.inf else 0.0
-        for k in range(count):
-            if slopes[k] != 0.0 and chosen[first + k]:
-                cp_add_steps(parameters, starts, coordinates, first + k, slopes[k], totals, constants)  # [K2]
+            if slopes[k] != 0.0:
+                cp_add_steps(phi, k, starts, coordinates, first + k, slopes[k], totals, constants)  # [K2]
+
+
+@compiled
+def move_whole(sums: Floats, length: int, R: int, totals: Integers) -> None:
+    """totals += sums, whole numbers in rows of R that were filled up to `length`; the sums become zero."""
+    for row in range(sums.size // length):
+        for r in range(R):
+            totals[row * R + r] += np.int64(sums[row * length + r])
+        for r in range(length):
+            sums[row * length + r] = 0.0

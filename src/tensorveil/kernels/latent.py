@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.normal_tails import mass_between, upper_tails
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+BATCH = 64  # entries whose tails are computed at a time; a multiple of four
 
 
 @compiled
@@ -37,27 +40,54 @@ def draw_behind_symbols(
     """
     L = chances.shape[0]
     masses = np.empty(L)
-    for w in range(begin, end):
-        before = 0.0
-        total = 0.0
-        for level in range(L):
-            after = 1.0 if level == L - 1 else normals.below((cuts[level + 1] - means[w]) / sigma)
-            masses[level] = chances[level, symbols[w]] * (after - before)
-            total += masses[level]
-            before = after
-        state = normals.stream(key, w)
-        left = normals.uniform(state) * total
-        chosen = 0
-        for level in range(L):
-            if masses[level] > 0.0:
-                chosen = level
-                if left < masses[level]:
-                    break
-                left -= masses[level]
-        low = (cuts[chosen] - means[w]) / sigma
-        high = (cuts[chosen + 1] - means[w]) / sigma
-        z = normals.between(low, high, normals.uniform(state + normals.STEP))
-        latent[w] = means[w] + sigma * z
+    z, tails = level_room(L)
+    for first in range(begin, end, BATCH):
+        count = min(BATCH, end - first)
+        level_tails(cuts, sigma, means, first, count, z, tails)
+        for k in range(count):
+            w = first + k
+            total = 0.0
+            for level in range(L):
+                mass = mass_between(z[level, k], tails[level, k], z[level + 1, k], tails[level + 1, k])
+                masses[level] = chances[level, symbols[w]] * mass
+                total += masses[level]
+            state = normals.stream(key, w)
+            left = normals.uniform(state) * total
+            chosen = 0
+            for level in range(L):
+                if masses[level] > 0.0:
+                    chosen = level
+                    if left < masses[level]:
+                        break
+                    left -= masses[level]
+            low, high = z[chosen, k], z[chosen + 1, k]
+            u = normals.uniform(state + normals.STEP)
+            if low > 0.0:  # by inversion, in the tail where chances have all their digits
+                x = -normals.inverse_between(tails[chosen + 1, k], tails[chosen, k], -high, -low, u)
+            else:
+                after = tails[chosen + 1, k] if high < 0.0 else 1.0 - tails[chosen + 1, k]
+                x = normals.inverse_between(tails[chosen, k], after, low, high, u)
+            latent[w] = means[w] + sigma * x
+
+
+@compiled
+def level_room(L: int) -> tuple[Floats, Floats]:
+    """Room for the cuts of a batch of entries as standard normal numbers, infinite at the ends, and for their tails."""
+    z, tails = np.zeros((L + 1, BATCH)), np.zeros((L + 1, BATCH))
+    z[0] = -np.inf
+    z[L] = np.inf
+    return z, tails
+
+
+@compiled
+def level_tails(cuts: Floats, sigma: float, means: Floats, first: int, count: int, z: Floats, tails: Floats) -> None:
+    """z[l, k] = (cut_l - mean of entry first + k) / sigma, and the chances beyond |z|, which are 0 at the ends."""
+    scale = 1.0 / sigma
+    L = cuts.size - 1
+    for level in range(1, L):
+        for k in range(count):
+            z[level, k] = (cuts[level] - means[first + k]) * scale
+        upper_tails(z[level], tails[level], count)
 
 
 @compiled
@@ -68,17 +98,20 @@ def symbols_likelihood(
     L = chances.shape[0]
     total = 0.0
     product = 1.0
-    for w in range(begin, end):
-        before = 0.0
-        p = 0.0
-        for level in range(L):
-            after = 1.0 if level == L - 1 else normals.below((cuts[level + 1] - means[w]) / sigma)
-            p += chances[level, symbols[w]] * (after - before)
-            before = after
-        product *= max(p, 1e-100)
-        if product < 1e-150:
-            total += math.log(product)
-            product = 1.0
+    z, tails = level_room(L)
+    for first in range(begin, end, BATCH):
+        count = min(BATCH, end - first)
+        level_tails(cuts, sigma, means, first, count, z, tails)
+        for k in range(count):
+            symbol = symbols[first + k]
+            p = 0.0
+            for level in range(L):
+                mass = mass_between(z[level, k], tails[level, k], z[level + 1, k], tails[level + 1, k])
+                p += chances[level, symbol] * mass
+            product *= max(p, 1e-100)
+            if product < 1e-150:
+                total += math.log(product)
+                product = 1.0
     return total + math.log(product)
 
 
@@ -127,18 +160,36 @@ def draw_behind_laplace(
     scale higher, and lower for z > x.
     """
     shift = sigma / scale
-    for w in range(begin, end):
-        x = (values[w] - means[w]) / sigma
-        # masses up to a common factor: e^(-shift x) Phi(x - shift) below x, e^(shift x) Phi(-x - shift) above
-        lower = log_below(x - shift) - shift * x
-        upper = log_below(-x - shift) + shift * x
-        state = normals.stream(key, w)
-        u = normals.uniform(state + normals.STEP)
-        if normals.uniform(state) * (1.0 + math.exp(min(upper - lower, 700.0))) < 1.0:
-            z = shift + normals.between(-np.inf, x - shift, u)
-        else:
-            z = -shift + normals.between(x + shift, np.inf, u)
-        latent[w] = means[w] + sigma * z
+    sides, tails = np.zeros((2, BATCH)), np.empty((2, BATCH))
+    for first in range(begin, end, BATCH):
+        count = min(BATCH, end - first)
+        side_tails(values, means, sigma, shift, first, count, sides, tails)
+        for k in range(count):
+            w = first + k
+            x = sides[0, k] + shift
+            # masses up to a common factor: e^(-shift x) Phi(x - shift) below x, e^(shift x) Phi(-x - shift) above
+            lower = log_below(sides[0, k], tails[0, k]) - shift * x
+            upper = log_below(sides[1, k], tails[1, k]) + shift * x
+            state = normals.stream(key, w)
+            u = normals.uniform(state + normals.STEP)
+            side = 0 if normals.uniform(state) * (1.0 + math.exp(min(upper - lower, 700.0))) < 1.0 else 1
+            most = sides[side, k]  # above x as below it, turned round
+            chance = tails[side, k] if most < 0.0 else 1.0 - tails[side, k]
+            z = shift + normals.inverse_between(0.0, chance, -np.inf, most, u)
+            latent[w] = means[w] + sigma * (z if side == 0 else -z)
+
+
+@compiled
+def side_tails(
+    values: Floats, means: Floats, sigma: float, shift: float, first: int, count: int, sides: Floats, tails: Floats
+) -> None:
+    """sides = x - shift and -x - shift of a batch of entries, x = (value - mean) / sigma; tails beyond them."""
+    for k in range(count):
+        x = (values[first + k] - means[first + k]) / sigma
+        sides[0, k] = x - shift
+        sides[1, k] = -x - shift
+    upper_tails(sides[0], tails[0], count)
+    upper_tails(sides[1], tails[1], count)
 
 
 @compiled
@@ -146,19 +197,25 @@ def laplace_likelihood(values: Floats, scale: float, sigma: float, means: Floats
     """Sum of the log densities of N(mean, sigma^2) plus Laplace noise at the noisy values, up to a constant."""
     shift = sigma / scale
     total = 0.0
-    for w in range(begin, end):
-        x = (values[w] - means[w]) / sigma
-        lower = log_below(x - shift) - shift * x
-        upper = log_below(-x - shift) + shift * x
-        total += max(lower, upper) + math.log1p(math.exp(-abs(upper - lower))) + 0.5 * shift * shift
+    sides, tails = np.zeros((2, BATCH)), np.empty((2, BATCH))
+    for first in range(begin, end, BATCH):
+        count = min(BATCH, end - first)
+        side_tails(values, means, sigma, shift, first, count, sides, tails)
+        for k in range(count):
+            x = sides[0, k] + shift
+            lower = log_below(sides[0, k], tails[0, k]) - shift * x
+            upper = log_below(sides[1, k], tails[1, k]) + shift * x
+            total += max(lower, upper) + math.log1p(math.exp(-abs(upper - lower))) + 0.5 * shift * shift
     return total
 
 
 @compiled
-def log_below(x: float) -> float:
-    """log Phi(x); far out by the leading term of the tail."""
+def log_below(x: float, tail: float) -> float:
+    """log Phi(x) from the chance beyond |x|; far out by the leading term of the tail."""
+    if x > 0.0:
+        return math.log1p(-tail)
     if x > -30.0:
-        return math.log(normals.below(x))
+        return math.log(tail)
     return -0.5 * x * x - math.log(-2.5066282746310002 * x)
 
 

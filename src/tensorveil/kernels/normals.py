@@ -93,8 +93,12 @@ def between(low: float, high: float, u: float) -> float:
 @compiled
 def between_below(low: float, high: float, u: float) -> float:
     """`between` for an interval whose lower end is negative."""
-    first = below(low)
-    last = below(high)
+    return inverse_between(below(low), below(high), low, high, u)
+
+
+@compiled
+def inverse_between(first: float, last: float, low: float, high: float, u: float) -> float:
+    """`between_below` from the chances of being below low and high."""
     if last < LEAST:
         return high
     x = quantile(min(max(first + u * (last - first), LEAST), 1.0 - 1e-16))

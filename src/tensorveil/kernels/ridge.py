@@ -75,7 +75,7 @@ def gather(
                 return c.pointer(base, b.add(b.extract_value(args[1], m), b.mul(index, INT64(length))))
 
             for m in range(N - 1):
-                c.prefetch(row(m, AHEAD), length)
+                c.prefetch(row(m, AHEAD), length, write=False)
             rows = [row(m, 0) for m in range(N - 1)]
             t = b.fsub(c.load_one(my_values, loop.index), args[4])
             if offset:
@@ -229,11 +229,11 @@ def inverse_root(typingctx: Any, A: Any, target: Any, good: Any) -> Any:
 
 
 @compiled
-def solve_systems(D: int, H: Any, g: Any, good: Any, column: Any, weights: Any, traces: Any) -> None:
-    """g = H^-1 g in all systems; traces = sum over d of weights[d] (H^-1)[d, d], or 0 without weights.
+def factorize_systems(D: int, H: Any, good: Any) -> None:
+    """H becomes its Cholesky factor in all systems, with the inverse of the diagonal in the diagonal's place.
 
-    H[a D + b] is the lower triangle, one number of each system; it becomes its Cholesky factor, with the inverse of the
-    diagonal in the diagonal's place. Systems that are not positive definite to the last digit get good = 0.
+    H[a D + b] is the lower triangle, one number of each system. Systems that are not positive definite to the last
+    digit get good = 0.
     """
     for a in range(D):
         for b in range(a):
@@ -241,6 +241,15 @@ def solve_systems(D: int, H: Any, g: Any, good: Any, column: Any, weights: Any, 
             multiply(H, a * D + b, H, b * D + b)
         subtract_products(H, a * D + a, H, a * D, 1, H, a * D, 1, a)
         inverse_root(H, a * D + a, good)
+
+
+@compiled
+def solve_systems(D: int, H: Any, g: Any, good: Any, column: Any, weights: Any, traces: Any) -> None:
+    """g = H^-1 g in all systems; traces = sum over d of weights[d] (H^-1)[d, d], or 0 without weights.
+
+    H becomes its Cholesky factor, see `factorize_systems`.
+    """
+    factorize_systems(D, H, good)
     for a in range(D):
         subtract_products(g, a, H, a * D, 1, g, 0, 1, a)
         multiply(g, a, H, a * D + a)
@@ -347,7 +356,7 @@ def residual(
             return c.pointer(base, b.add(b.extract_value(args[1], m), b.mul(index, INT64(length))))
 
         for m in range(N - 1):
-            c.prefetch(row(m, AHEAD), length)
+            c.prefetch(row(m, AHEAD), length, write=False)
         rows = [*(row(m, 0) for m in range(N - 1)), c.pointer(base, args[6])]
         t = b.fsub(c.load_one(list_of_values, args[5]), args[4])
         if offset:

@@ -149,6 +149,37 @@ class Code:
             lanes //= 2
         return b.extract_element(total, INT32(0))
 
+    def two_sums(self, one: Any, others: Sequence[Any]) -> Any:
+        """Sum of all lanes of one vector, and of all lanes of some others, as a pair; four lanes of doubles."""
+        b = self.builder
+        second = others[0]
+        for vector in others[1:]:
+            second = b.fadd(second, vector)
+
+        def picked(first: Any, other: Any, places: list[int]) -> Any:
+            return b.shuffle_vector(first, other, ir.Constant(ir.VectorType(INT32, len(places)), places))
+
+        pairs = b.fadd(picked(one, second, [0, 4, 2, 6]), picked(one, second, [1, 5, 3, 7]))
+        return b.fadd(picked(pairs, pairs, [0, 1]), picked(pairs, pairs, [2, 3]))
+
+    def four_sums(self, vectors: Sequence[Any]) -> Any:
+        """Sums of all lanes of each of four vectors of doubles."""
+        b = self.builder
+
+        def picked(first: Any, other: Any, places: list[int]) -> Any:
+            return b.shuffle_vector(first, other, ir.Constant(ir.VectorType(INT32, 4), places))
+
+        first, second, third, fourth = vectors
+        low = b.fadd(picked(first, second, [0, 4, 2, 6]), picked(first, second, [1, 5, 3, 7]))
+        high = b.fadd(picked(third, fourth, [0, 4, 2, 6]), picked(third, fourth, [1, 5, 3, 7]))
+        return b.fadd(picked(low, high, [0, 1, 4, 5]), picked(low, high, [2, 3, 6, 7]))
+
+    def truncate(self, vector: Any) -> Any:
+        """Doubles rounded towards zero."""
+        kind = vector.type
+        function = declared(self.builder.module, ir.FunctionType(kind, [kind]), f"llvm.trunc.v{kind.count}f64")
+        return self.builder.call(function, [vector])
+
     def whole(self, vector: Any) -> Any:
         """Numbers rounded towards zero, as 64-bit integers; right for finite doubles below 2^51.
 
@@ -156,10 +187,9 @@ class Code:
         """
         b, lanes = self.builder, vector.type.count
         kind = vector.type
-        truncate = declared(b.module, ir.FunctionType(kind, [kind]), f"llvm.trunc.v{lanes}f64")
         magic = ir.Constant(kind, [6755399441055744.0] * lanes)
         integers = ir.VectorType(INT64, lanes)
-        bits = b.bitcast(b.fadd(b.call(truncate, [vector]), magic), integers)
+        bits = b.bitcast(b.fadd(self.truncate(vector), magic), integers)
         return b.sub(bits, ir.Constant(integers, [0x4338000000000000] * lanes))
 
     def add_whole(self, vector: Any, row: Any, begin: Any) -> None:
@@ -169,13 +199,13 @@ class Code:
         address = _as(b, b.gep(row, [place], source_etype=INT64), vector.type)
         b.store(b.add(b.load(address, align=8, typ=vector.type), vector), address, align=8)
 
-    def prefetch(self, row: Any, length: int) -> None:
-        """Ask for the cache lines of a row, to be written."""
+    def prefetch(self, row: Any, length: int, *, write: bool) -> None:
+        """Ask for the cache lines of a row; to be written only where no other thread reads it meanwhile."""
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
         function = declared(self.builder.module, kind, "llvm.prefetch.p0")
         for begin in range(0, length, LINE // self.bytes):
             address = _as(self.builder, self.pointer(row, begin), ir.IntType(8))
-            self.builder.call(function, [address, INT32(1), INT32(3), INT32(1)])
+            self.builder.call(function, [address, INT32(int(write)), INT32(3), INT32(1)])
 
 
 def _as(builder: Any, address: Any, kind: Any) -> Any:

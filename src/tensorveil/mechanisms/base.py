@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
+from numpy.typing import ArrayLike
+
+from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError, UnprovenError
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
@@ -53,6 +56,18 @@ class Mechanism(ABC):
         """What a plan is headed with."""
         return f"{self.name} perturbation"
 
+    @property
+    def public_inputs(self) -> tuple[PublicInput, ...]:
+        """The features that it was given, as certificates name them."""
+        return ()
+
+    def with_features(self, features: Mapping[str, ArrayLike]) -> Mechanism:
+        """This mechanism with public features of some modes, mode name -> matrix; an error where it cannot use them."""
+        raise InputError(
+            f"features must be for a mechanism that can use them, got {self.title}, which cannot; leave them out, "
+            "or take input perturbation (under value and slice_values) or sum perturbation"
+        )
+
     def plan(
         self,
         model: ModelFamily | None = None,
@@ -87,6 +102,7 @@ class Mechanism(ABC):
         request = Request.checked(model, bounds, unit, epsilon, delta, shape, mode_names, expected_count, at_most)
         covering(self.name, request.unit.kind)
         design = self.design(request)
+        inputs = self.public_inputs
         for stage in design.stages:
             if request.delta == 0 and not isinstance(stage.event, PureEvent):
                 raise InputError(
@@ -112,7 +128,9 @@ class Mechanism(ABC):
             assumptions_trusted=(
                 *trusted_to_the_caller(request, [stage.noise for stage in design.stages]),
                 *design.assumptions_trusted,
+                *trusted_features(request.unit, inputs),
             ),
+            public_inputs=inputs,
         ).sealed()
 
     @abstractmethod
@@ -133,6 +151,15 @@ def checked_by_code(request: Request) -> tuple[str, ...]:
         f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}] before anything reads them",
         f"shape, bounds, ranks, steps and noise scales are fixed {looked}",
         "noise comes from a cryptographic generator keyed by the operating system",
+    )
+
+
+def trusted_features(unit: Unit, inputs: Sequence[PublicInput]) -> tuple[str, ...]:
+    """What no run can check about features, in the words of guarantees."""
+    private = "values" if unit.coordinates_public else "values, nor from which cells are observed"
+    return tuple(
+        f"the features of {given.mode!r} ({given.name}) are taken as public: they were not derived from the {private}"
+        for given in inputs
     )
 
 

@@ -92,6 +92,16 @@ def best_weights(
     return min(candidates)[1] if candidates else (1.0,) + (0.0,) * (len(rows) - 1)
 
 
+def offsets_show(noise: float, count: float, size: int) -> bool:
+    """Whether the score test of `SumsPosterior` is expected to see offsets of this many indices through the noise.
+
+    `noise` is the variance of it on the sum of an index, of which each has the same part of `count`.
+    """
+    each = max(count / size, 1e-9)
+    known = (noise + RESIDUAL_VARIANCE * each) / each**2
+    return math.sqrt(size / 2) * OFFSET_VARIANCE / known > SIGNIFICANT
+
+
 def expected_error_of_sums(request: Request) -> float:
     """The variance of mean and offsets that sum perturbation leaves, by generic priors, and all of the interactions.
 

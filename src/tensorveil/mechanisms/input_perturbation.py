@@ -7,8 +7,8 @@ show which cells are observed, so every cell of the box is noised, a missing one
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, final
@@ -17,19 +17,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
-from tensorveil.data.observations import Observations
+from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError, SizeError, UnprovenError
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
+from tensorveil.mechanisms.centred_values import complete_centred
+from tensorveil.mechanisms.noisy_completion import MOST_FOR_SYMBOLS, Noisy, fit_cells, fit_values, sample_values
+from tensorveil.mechanisms.private_range import LEAST_EPSILON, LEVELS
 from tensorveil.models.completion import Completion
-from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations, Bounds
-from tensorveil.privacy.channels import Channel, design_channel, dithered, dithered_channel, quantize, recalibrated
+from tensorveil.privacy.channels import (
+    Channel,
+    design_channel,
+    dithered,
+    dithered_channel,
+    quantize,
+    recalibrated,
+    telling_channel,
+)
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent, float_above
 from tensorveil.privacy.noise import NoiseSource, grid_for
 from tensorveil.privacy.plan import Plan, Request, Stage
 from tensorveil.privacy.theorems import proves
 from tensorveil.solvers.als import ALS
-from tensorveil.solvers.noise_laws import USUAL_SIGMA, NoiseLaw, NoisyNumbers, Symbols
+from tensorveil.solvers.noise_laws import USUAL_SIGMA, NoisyNumbers, Symbols
 from tensorveil.solvers.posterior import Posterior
 
 Floats = NDArray[np.float64]
@@ -37,13 +47,11 @@ Integers = NDArray[np.int64]
 
 NOISES = ("laplace", "gaussian", "channel")
 SOLVERS = ("posterior", "als")
+CONTINUOUS = "continuous"  # levels
 GRID = 1 / VALUE_STEPS  # of centred values
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
 WHOLE_LEVELS = range(5, 15)  # whole bounds 4 to 13 apart: every whole number is a level
-EVEN_LEVELS = 12
-PRIOR_STD = 0.25  # of means on the centred scale, about the middle: the prior that channels are designed with
-MOST_FOR_SYMBOLS = 1.0  # noise variance over that of values: above, the posterior takes a channel's noise for Gaussian,
-#                         which it nearly is in sums of many; draws of what is behind single symbols would hardly move
+LEAST_FOR_LEVELS = 0.25  # of information kept: from here on symbols tell how often each level occurs, and its cuts
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
 
 
@@ -69,16 +77,6 @@ class Randomized:
 
 @final
 @dataclass(frozen=True)
-class _Noisy:
-    """What the noisy call gave: centred numbers, the variance of their noise, its law under public coordinates."""
-
-    values: Floats
-    variance: float
-    law: NoiseLaw | None = None
-
-
-@final
-@dataclass(frozen=True)
 class InputPerturbation(Mechanism):
     """Noise on the values, then any solver.
 
@@ -87,18 +85,21 @@ class InputPerturbation(Mechanism):
     noise : "laplace", "gaussian" (needs delta), "channel" (`value` and `slice_values` only: a random symbol for each
         value, by the table that keeps most information), or None: gaussian where delta is above 0, else channel under
         `value`, else laplace
-    levels : the public values that the channel tells apart, 2 to 14; the nearest one stands for a value. None: every
-        whole number, if the bounds are whole and 4 to 13 apart, else twelve evenly spaced
-        ones, with a channel that is right on average for each.
+    levels : the public values that the channel tells apart, 2 to 14; the nearest one stands for a value. "continuous":
+        twelve evenly spaced ones, under `value` on a range that is bought first (private_range.py), so that bounds may
+        be wide. None: every whole number, if the bounds are whole and 4 to 13 apart, else "continuous".
     default : under `entry` and `slice`, the public value of a missing cell; None: the middle of the bounds
     solver : what completes the noisy tensor: "posterior" (Bayesian, knows the law of the noise, and takes where values
         were observed for side information; `value` and `slice_values` only), "als", or a `Posterior` or `ALS` with
         settings of its own; None: the posterior where it can be had, else ALS
+    features : public features of the indices of some modes, e.g. genres of films: mode name -> matrix, one row an
+        index; for the posterior only. They are taken for public
 
     Guarantee
     ---------
-    `value`, `slice_values`: input-values. `entry`, `slice` (with `at_most`): input-dense. Under the dense units the
-    noisy tensor is that of deviations from the default, zero where nothing was observed.
+    `value`, `slice_values`: input-values; the channel for continuous values under `value`: input-centred. `entry`,
+    `slice` (with `at_most`): input-dense. Under the dense units the noisy tensor is that of deviations from the
+    default, zero where nothing was observed.
 
     Notes
     -----
@@ -122,16 +123,28 @@ class InputPerturbation(Mechanism):
     """
 
     noise: str | None = None
-    levels: Sequence[float] | None = None
+    levels: Sequence[float] | str | None = None
     default: float | None = None
     solver: str | ALS | Posterior | None = None
+    features: Mapping[str, ArrayLike] | None = field(default=None, compare=False, repr=False)
     name: ClassVar[str] = "input"
 
     def __post_init__(self) -> None:
         if self.noise is not None:
             checks.choice("noise", self.noise, NOISES)
+        if isinstance(self.levels, str):
+            checks.choice("levels", self.levels, (CONTINUOUS,))
         if not (self.solver is None or isinstance(self.solver, ALS | Posterior)):
             checks.choice("solver", self.solver, SOLVERS)
+
+    @property
+    def public_inputs(self) -> tuple[PublicInput, ...]:
+        return public_inputs(self.features)
+
+    def with_features(self, features: Mapping[str, ArrayLike]) -> InputPerturbation:
+        if self.features:
+            raise InputError("features must be given once, got them here and on the mechanism; leave one out")
+        return replace(self, features=features)
 
     def design(self, request: Request) -> Design:
         noise = self._noise(request)
@@ -150,6 +163,7 @@ class InputPerturbation(Mechanism):
                 f"solver must be 'als' under {request.unit.kind!r}, got the posterior, which needs public coordinates; "
                 "leave it out"
             )
+        self._check_features(request, dense)
         if dense:
             _check_dense(request)
             start = default_steps(request.bounds, self.default)
@@ -158,10 +172,15 @@ class InputPerturbation(Mechanism):
                 f"default must be left out under {request.unit.kind!r}, got {self.default!r}; it is unused"
             )
         most = _most_changes(request)
+        centred = noise == "channel" and self._centred(request)
         event: Event = split_budget(request, [1.0], most)[0] if noise == "gaussian" else PureEvent(request.epsilon)
         if noise == "channel":
             levels = channel_levels(self.levels, request.bounds)
-            if most == 1:
+            if centred:
+                if request.epsilon < LEAST_EPSILON:
+                    raise InputError(f"epsilon must be at least {LEAST_EPSILON:.1g}, got {request.epsilon!r}; use more")
+                law = f"two quantiles and a mean, then a channel on {len(levels)} levels of the range they span"
+            elif most == 1:
                 self._channel(request.bounds, request.epsilon)  # an error now rather than after reading
                 law = f"channel on {len(levels)} levels, epsilon {request.epsilon:g} a value"
             else:
@@ -178,51 +197,46 @@ class InputPerturbation(Mechanism):
             words = f"{_changes(request, most)}"
             if noise != "channel":
                 words += f", each by {request.bounds.width:g}"
+        theorem = "input-dense" if dense else "input-centred" if centred else "input-values"
         return Design(
-            (Stage("cells" if dense else "values", "input-dense" if dense else "input-values", event, words, law),),
-            {"noise": noise, "most_changes": most},
+            (Stage("cells" if dense else "values", theorem, event, words, law),),
+            {"noise": noise, "most_changes": most, "centred": centred},
             gaussian_coordinates=most,
         )
+
+    def _check_features(self, request: Request, dense: bool) -> None:
+        solver = self._solver(dense)
+        if isinstance(solver, Posterior) and solver.features is not None:
+            raise InputError(
+                "features must be given to the mechanism, InputPerturbation(features={mode: matrix}), for certificates "
+                "to name them, got them on the solver; move them"
+            )
+        if self.features and not isinstance(solver, Posterior):
+            raise InputError(
+                f"features must be for the posterior, under value or slice_values, got ALS under {request.unit.kind!r};"
+                " leave them out, or take sum perturbation"
+            )
+        standardised(self.features, request.mode_names, request.shape)
 
     def run(
         self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
     ) -> Completion:
         solver = self._solver(not data.unit.coordinates_public)
-        if data.unit.coordinates_public:
-            noisy = self._noisy_values(data, plan, noise)
-        else:
-            noisy = self._noisy_cells(data, plan, noise)
+        if self.features and isinstance(solver, Posterior):
+            given = standardised(self.features, plan.request.mode_names, plan.request.shape)
+            solver = replace(solver, features=[given.get(mode) for mode in range(len(data.shape))])
+        if plan.settings["centred"]:
+            return complete_centred(data, plan, noise, solver, progress)
+        if isinstance(solver, ALS) and not data.unit.coordinates_public:
+            start = default_steps(data.bounds, self.default)
+            noisy = self._noisy_cells(data, start, plan, noise)
+            progress("noise", 1, 1)
+            return fit_cells(solver, noisy, start / VALUE_STEPS, plan, progress)
+        noisy = self._noisy_values(data, plan, noise)
         progress("noise", 1, 1)
         if isinstance(solver, Posterior):
-            return _sampled(solver, noisy, data.coordinates, plan, progress)
-        where = data.coordinates if data.unit.coordinates_public else None
-        return self._fitted(solver, noisy, where, plan, progress)
-
-    def _fitted(
-        self, solver: ALS, noisy: _Noisy, where: NDArray[np.uint32] | None, plan: Plan, progress: Progress
-    ) -> Completion:
-        """Offsets and factors by ALS; where is None: of every cell of the box."""
-        bounds, request = plan.request.bounds, plan.request
-        scales, start = (1.0, 1.0), 0.0
-        if where is None:
-            where = np.indices(request.shape, dtype=np.uint32).reshape(len(request.shape), -1).T
-            scales = rescaling(request.expected_count, math.prod(request.shape))
-            start = default_steps(bounds, self.default) / VALUE_STEPS
-        run = solver.solve(
-            Observations(where, noisy.values, request.shape, duplicates="keep"),
-            request.family,
-            noise_variance=noisy.variance,
-            largest_signal=(PRIOR_STD / scales[1]) ** 2,
-            progress=lambda sweep, _: progress("sweeps", sweep, max(sweep, solver.sweeps)),
-        )
-        first = np.arange(run.model.parameters.size) < run.model.factors[0].size  # one block carries the scale
-        factors = run.model.replace_parameters(np.where(first, scales[1], 1.0) * run.model.parameters)
-        mean = scales[0] * run.offsets.mean
-        trust = PRIOR_STD**2 / (PRIOR_STD**2 + scales[0] ** 2 * noisy.variance / len(noisy.values))
-        offsets = Offsets(
-            start + trust * mean, [None if part is None else scales[1] * part for part in run.offsets.modes]
-        )
-        return Completion(offsets, factors, bounds.low, bounds.high)
+            return sample_values(solver, noisy.law, data.coordinates, plan, progress)
+        return fit_values(solver, noisy, data.coordinates, plan, progress)
 
     def randomize(
         self, values: ArrayLike, bounds: Bounds, epsilon: float, *, noise: NoiseSource | None = None
@@ -266,11 +280,18 @@ class InputPerturbation(Mechanism):
             return self.solver
         return ALS() if self.solver == "als" or (self.solver is None and dense) else Posterior()
 
-    def _channel(self, bounds: Bounds, epsilon: float) -> Channel:
-        continuous = self.levels is None and not _has_whole_levels(bounds)
-        return (dithered_channel if continuous else made_channel)(channel_levels(self.levels, bounds), epsilon)
+    def _continuous(self, bounds: Bounds) -> bool:
+        return self.levels == CONTINUOUS or (self.levels is None and not _has_whole_levels(bounds))
 
-    def _noisy_values(self, data: BoundedObservations, plan: Plan, noise: NoiseSource) -> _Noisy:
+    def _centred(self, request: Request) -> bool:
+        """Whether the range of the values is bought first: where they are continuous and one of them may change."""
+        return request.unit.kind == "value" and self._continuous(request.bounds)
+
+    def _channel(self, bounds: Bounds, epsilon: float) -> Channel:
+        made = dithered_channel if self._continuous(bounds) else made_channel
+        return made(channel_levels(self.levels, bounds), epsilon)
+
+    def _noisy_values(self, data: BoundedObservations, plan: Plan, noise: NoiseSource) -> Noisy:
         """Noisy centred values, and the variance of their noise; how many there are, and where, is public."""
         changes = 1
         if data.unit.whole_slices:  # [L1] coordinates are public: so is the largest number of values of one slice
@@ -284,47 +305,37 @@ class InputPerturbation(Mechanism):
         event = plan.stages[0].event
         if plan.settings["noise"] == "channel":
             budget = -float_above(-Fraction(plan.request.epsilon) / changes)  # [L2] rounded down
+            whole = not self._continuous(data.bounds)
             channel = self._channel(data.bounds, budget)
+            told = whole and channel.information >= LEAST_FOR_LEVELS
+            if told:
+                channel = told_levels(channel.levels, budget)
             inputs = dithered(data.bounds.uncentred(data.centred), channel.levels)  # [L3] each from its own value
             symbols = noise.channel(inputs, channel)
+            levels = data.bounds.centred(np.asarray(channel.levels))
+            if told:
+                law = Symbols(symbols, channel.chances, levels, ordered=True)
+                stands, variance, _ = law.begin()
+                return Noisy(stands, variance, law)
             fitted = recalibrated(channel, symbols)
             variance = float(fitted.weights @ fitted.variances) / (data.bounds.width / 2) ** 2
             stands = data.bounds.centred(fitted.pseudo_values)[symbols]
             if variance > MOST_FOR_SYMBOLS * USUAL_SIGMA**2:
-                return _Noisy(stands, variance, NoisyNumbers(stands, noise_std=math.sqrt(variance)))
-            levels = data.bounds.centred(np.asarray(channel.levels))
-            whole = self.levels is not None or _has_whole_levels(data.bounds)
-            return _Noisy(stands, variance, Symbols(symbols, channel.chances, levels, ordered=whole))
+                return Noisy(stands, variance, NoisyNumbers(stands, noise_std=math.sqrt(variance)))
+            return Noisy(stands, variance, Symbols(symbols, channel.chances, levels, ordered=whole))
         noisy, variance = _noisy_steps(data.steps, values_sensitivity(changes), values_norm(changes), event, noise)
         if isinstance(event, PureEvent):
-            return _Noisy(noisy, variance, NoisyNumbers(noisy, laplace_scale=math.sqrt(variance / 2)))
-        return _Noisy(noisy, variance, NoisyNumbers(noisy, noise_std=math.sqrt(variance)))
+            return Noisy(noisy, variance, NoisyNumbers(noisy, laplace_scale=math.sqrt(variance / 2)))
+        return Noisy(noisy, variance, NoisyNumbers(noisy, noise_std=math.sqrt(variance)))
 
-    def _noisy_cells(self, data: BoundedObservations, plan: Plan, noise: NoiseSource) -> _Noisy:
+    def _noisy_cells(self, data: BoundedObservations, start: int, plan: Plan, noise: NoiseSource) -> Noisy:
         """Noisy deviations from the default of every cell of the box, and the variance of their noise."""
-        start = default_steps(data.bounds, self.default)
         cells = np.zeros(math.prod(data.shape), dtype=np.int64)
         np.add.at(cells, np.ravel_multi_index(tuple(data.coordinates.T), data.shape), data.steps - start)
         cells = np.clip(cells, -VALUE_STEPS - start, VALUE_STEPS - start)  # [L4] duplicates: the sum keeps the range
         most = int(plan.settings["most_changes"])
         exact, norm = dense_sensitivity(start, most, "l1"), dense_sensitivity(start, most, "l2")
-        return _Noisy(*_noisy_steps(cells, math.ceil(exact), norm, plan.stages[0].event, noise))
-
-
-def _sampled(
-    solver: Posterior, noisy: _Noisy, coordinates: NDArray[np.uint32], plan: Plan, progress: Progress
-) -> Completion:
-    """The posterior of a model of the plan's family, given what was released and, side information, where."""
-    if noisy.law is None:
-        raise InputError("solver must be 'als' where coordinates are not public, got the posterior; leave it out")
-    run = solver.solve(
-        np.ascontiguousarray(coordinates),
-        noisy.law,
-        plan.request.family,
-        plan.request.shape,
-        progress=lambda sweep, planned: progress("sweeps", sweep, planned),
-    )
-    return Completion(run.offsets, run.model, plan.request.bounds.low, plan.request.bounds.high, draws=run.draws)
+        return Noisy(*_noisy_steps(cells, math.ceil(exact), norm, plan.stages[0].event, noise))
 
 
 @proves("input-values")
@@ -377,13 +388,13 @@ def default_steps(bounds: Bounds, default: float | None) -> int:
     return int(centred_steps(np.array([number]), bounds)[0])
 
 
-def channel_levels(levels: Sequence[float] | None, bounds: Bounds) -> tuple[float, ...]:
+def channel_levels(levels: Sequence[float] | str | None, bounds: Bounds) -> tuple[float, ...]:
     """The levels that were given, or those of the rule: whole numbers where there are few, else twelve even ones."""
-    if levels is not None:
+    if levels is not None and not isinstance(levels, str):
         return tuple(float(level) for level in levels)
-    if _has_whole_levels(bounds):
+    if levels is None and _has_whole_levels(bounds):
         return tuple(float(level) for level in range(int(bounds.low), int(bounds.high) + 1))
-    return tuple(np.linspace(bounds.low, bounds.high, EVEN_LEVELS).tolist())
+    return tuple(np.linspace(bounds.low, bounds.high, LEVELS).tolist())
 
 
 def _has_whole_levels(bounds: Bounds) -> bool:
@@ -396,12 +407,12 @@ def made_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
     return design_channel(levels, epsilon)
 
 
-def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:
-    """What the dense fit is multiplied by, the mean and the rest: see the class."""
-    if expected_count is None:
-        return 1.0, 1.0
-    density = min(1.0, expected_count / cells)
-    return 1 / density, min(1 / density, 2.0)
+def told_levels(levels: tuple[float, ...], epsilon: float) -> Channel:
+    """The best channel whose symbols tell how often each level occurs: see telling_channel."""
+    best = made_channel(levels, epsilon)
+    if np.linalg.matrix_rank(best.chances) == len(levels):
+        return best
+    return telling_channel(made_channel(levels, epsilon * (1 - 2.0**-30)), epsilon)  # what rounding may take
 
 
 def _check_dense(request: Request) -> None:

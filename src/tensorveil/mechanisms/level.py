@@ -29,10 +29,14 @@ SURE = 2.0  # standard deviations of the noise that are added to an uncertain sp
 @final
 @dataclass(frozen=True)
 class Level:
-    """A released centre and scale on the centred scale: values are read as clip((y - mean) / scale, -1, 1)."""
+    """A released centre and scale on the centred scale: values are read as clip((y - mean) / scale, -1, 1).
+
+    `std` is their standard deviation, or more where noise leaves it uncertain.
+    """
 
     mean: float
     scale: float
+    std: float = 1 / WIDE
 
     def normalised(self, data: BoundedObservations) -> Floats:
         """Values from -1 to 1 around the level."""
@@ -51,7 +55,7 @@ def level_sensitivity(unit: Unit, pure: bool) -> float:
     return 2.0 if pure else math.sqrt(2.0)  # [L2]
 
 
-def default_level_share(request: Request) -> float:
+def default_level_share(request: Request, smallest: float = SMALLEST_SHARE) -> float:
     """The share of the budget that brings the noise of the mean near MEAN_ERROR; reads public numbers only."""
     count = request.expected_count or min(math.prod(request.shape) / 2, 100.0 * sum(request.shape))
     units = request.shape[request.unit.mode_number] if request.unit.whole_slices else count
@@ -59,7 +63,7 @@ def default_level_share(request: Request) -> float:
         share = level_sensitivity(request.unit, True) * math.sqrt(2) / (request.epsilon * units * MEAN_ERROR)
     else:  # the noise of a Gaussian stage falls with the square root of its share; 4 / epsilon is near its multiplier
         share = (level_sensitivity(request.unit, False) * 4 / (request.epsilon * units * MEAN_ERROR)) ** 2
-    return min(max(share, SMALLEST_SHARE), LARGEST_SHARE)
+    return min(max(share, smallest), LARGEST_SHARE)
 
 
 def level_stage(request: Request, event: Event) -> Stage:
@@ -103,4 +107,4 @@ def release_level(data: BoundedObservations, event: Event, noise: NoiseSource) -
     uncertain = SURE * math.sqrt(variance) / count
     spread = min(max(square / count - mean**2, 0.0) + (1 + 2 * abs(mean)) * uncertain, 1.0)
     scale = min(1.0 + abs(mean), max(WIDE * math.sqrt(spread), 1e-6))
-    return Level(mean, scale)
+    return Level(mean, scale, math.sqrt(spread))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels.statistics import STATISTIC_STEPS, row_statistics
+from tensorveil.mechanisms.information import OFFSET_VARIANCE, RESIDUAL_VARIANCE
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
@@ -18,7 +19,8 @@ Floats = NDArray[np.float64]
 
 OFFSET_RIDGE = 2.0  # residual variance over the variance of a personal offset; generic
 ROW_RIDGE = 2.0  # the same for a personal row, in units of the features' own size
-OWNER_RIDGE = 8.0  # for the row that an owner predicts with: what features tell of taste is an eighth of what is left
+OWNER_LIMIT = 4.0  # what a row may add to a prediction at most, on the centred scale: more is no taste
+OWNER_RIDGE = 5.0  # for the row that an owner predicts with: what features tell of taste is a fifth of what is left
 
 
 def personal_offsets(data: BoundedObservations, values: Floats, offsets: Offsets, mode: int) -> Floats:
@@ -67,11 +69,32 @@ def personal_rows(
 
 
 def personal_row(data: BoundedObservations, released: Completion, mode: int) -> tuple[float, Floats]:
-    """One owner's offset and row on the centred scale, from the release and the owner's own observations."""
-    owner = int(data.coordinates[0, mode])
-    own = personal_offsets(data, data.centred, released.offsets, mode)
-    offsets = released.offsets.with_mode(mode, own)
-    return float(own[owner]), personal_rows(data, data.centred, offsets, released.factors, mode, OWNER_RIDGE)[owner]
+    """One owner's offset and row on the centred scale, from the release and the owner's own observations.
+
+    Together they are one ridge regression.
+    """
+    model = released.factors
+    features = own_features(model, data.coordinates, mode)
+    design = np.column_stack([np.ones(len(data)), features])
+    ridge = np.full(design.shape[1], max(OWNER_RIDGE * typical_feature(model, mode) ** 2, 1e-9))
+    ridge[0] = RESIDUAL_VARIANCE / OFFSET_VARIANCE
+    residuals = data.centred - released.offsets.at(data.coordinates)
+    found = np.linalg.solve(design.T @ design + np.diag(ridge), design.T @ residuals)
+    row = found[1:] / max(1.0, float(np.linalg.norm(found[1:])) * largest_feature(model, mode) / OWNER_LIMIT)
+    return float(np.clip(found[0], -2.0, 2.0)), np.asarray(row)
+
+
+def own_features(model: FactorModel, coordinates: NDArray[np.uint32], mode: int) -> Floats:
+    """What multiplies the row of an index of a mode, for each observation, from released blocks."""
+    others = [factor[coordinates[:, place]] for place, factor in enumerate(model.factors) if place != mode]
+    if model.core is None:
+        return np.asarray(np.prod(others, axis=0))
+    found = np.broadcast_to(
+        np.moveaxis(model.core, mode, 0), (len(coordinates), *np.moveaxis(model.core, mode, 0).shape)
+    )
+    for rows in reversed(others):
+        found = np.einsum("n...k,nk->n...", found, rows)
+    return np.asarray(found)
 
 
 def largest_feature(model: FactorModel, mode: int) -> float:

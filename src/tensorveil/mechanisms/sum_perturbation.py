@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.information import (
@@ -20,50 +21,57 @@ from tensorveil.mechanisms.information import (
     best_weights,
     declared_count,
     noise_variance,
+    offsets_show,
     pure_is_better,
 )
 from tensorveil.mechanisms.level import (
-    WIDE,
     Level,
     default_level_share,
     level_coordinates,
-    level_sensitivity,
     level_stage,
     release_level,
 )
+from tensorveil.mechanisms.linked_factors import item_columns, linked_factors, zero_factors
+from tensorveil.mechanisms.observation_weights import observation_weights
+from tensorveil.mechanisms.paired_sums import (
+    WEIGHT_MARGIN,
+    both_passes,
+    effects_of_groups,
+    offsets_of_pairs,
+    release_lengths,
+    release_pairs,
+    typical_weight,
+)
 from tensorveil.mechanisms.personal import personal_offsets
 from tensorveil.mechanisms.private_offsets import RowSums
-from tensorveil.mechanisms.sums import check_noise, describe, noisy_totals, slice_weights, whole_sums
+from tensorveil.mechanisms.sums import (
+    check_noise,
+    describe,
+    noisy_totals,
+    slice_weights,
+    sums_sensitivity,
+    whole_sums,
+)
+from tensorveil.mechanisms.windows import Window, best_reach, window
 from tensorveil.models.completion import Completion
-from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.events import Event, PureEvent
 from tensorveil.privacy.noise import NoiseSource
 from tensorveil.privacy.plan import Plan, Request, Stage
-from tensorveil.privacy.theorems import proves
-from tensorveil.privacy.units import Unit
 from tensorveil.solvers.degree_features import degree_features
+from tensorveil.solvers.group_effects import grouped
 from tensorveil.solvers.sums_posterior import Effect, SumsPosterior
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-WEIGHT_MARGIN = 1 - 2.0**-20  # more than rounding adds to normalised weights
-SMALL_MEAN_VARIANCE = 1e-3
-PAIR_ROUNDS = 20  # of fitting variances, for one mode at a time
-COUNT_PART = 0.4  # what an observation of a slice adds to a count, against at most 1 to a sum
-
-
-@proves("sums-modes", "sums-pairs")
-def sums_sensitivity(unit: Unit) -> float:
-    """How far one unit moves the released sums, in L1 for pure and in L2 for Gaussian noise.
-
-    Public coordinates: the sums of all modes and the total together, mode m with weight a_m, sum a_m <= 1 (pure) or sum
-    a_m^2 <= 1 (Gaussian); a unit whose values are replaced moves them by 2. Otherwise the paired sums of one mode; a
-    unit that comes or goes moves them by 1.
-    """
-    return 2.0 if unit.coordinates_public else 1.0  # [L1]
+SMALLEST_LEVEL = 0.01
+LARGEST_LEVEL = 0.05  # of the budget: where a level costs more, values are summed as they are
+HALF = 0.5  # where the level alone would cost more, and existence is private, the mean is all there is to buy
+MOST_GROUPS = 6
+CLEAR = 1.5  # times the noise that the spread of an index's values must have, for each group
+OFFSET_SHARE = OFFSET_VARIANCE / (RESIDUAL_VARIANCE + OFFSET_VARIANCE)
 
 
 @final
@@ -72,15 +80,18 @@ class SumPerturbation(Mechanism):
     """Noisy sums of every mode, then mean and offsets given them (docs/proofs/sum_perturbation.md).
 
     The way to go where epsilon is small: a sum over many values needs little noise, and the posterior shrinks what the
-    noise drowns, down to the private mean. The factor part is zero, but for ``slice``.
+    noise drowns, down to the private mean.
 
-    - ``value``, ``slice_values``: the sums of all modes and the total in one release. Their split is found from public
-      counts; so are features of who is seen with whom, which say which indices are alike.
+    - ``value``, ``slice_values``: the sums of all modes in one release. How much of each observation goes to which sum
+      is found from public counts; so are features of who is seen with whom, which say which indices are alike. Under
+      ``value`` a level is bought first, where it is cheap, and values are read within a window around it.
     - ``entry``: level, then for one mode after the other pairs of sums (1 + r)/2 and (1 - r)/2 of what is left, which
-      tell sums and counts together.
-    - ``slice``: sums and counts of the other modes, twice, each slice with a length of at most one and with its own
-      level taken off by itself; its offset and row stay with their owner (joint privacy): see `Release.personalize`.
-      An owner's row is a regression on the public features of another mode, if given.
+      tell sums and counts together; where noise allows, those of the second mode by groups of the first one's indices
+      that are alike in offset, count and features, which gives factors. On tiny data the mean alone.
+    - ``slice``: sums and counts of the other modes, twice, each slice with a length of at most one
+      and with its own level taken off by itself; its offset and row stay with their owner (joint privacy): see
+      `Release.personalize`. An owner's row is a regression on released offsets, counts and public features of the
+      largest other mode.
 
     Parameters
     ----------
@@ -95,45 +106,72 @@ class SumPerturbation(Mechanism):
     def title(self) -> str:
         return "sum perturbation"
 
+    @property
+    def public_inputs(self) -> tuple[PublicInput, ...]:
+        return public_inputs(self.features)
+
+    def with_features(self, features: Mapping[str, ArrayLike]) -> SumPerturbation:
+        if self.features:
+            raise InputError("features must be given once, got them here and on the mechanism; leave one out")
+        return replace(self, features=features)
+
     def design(self, request: Request) -> Design:
         given = checked_features(self.features, request)
-        trusted = ("the features of modes are public: they were not computed from the data",) if given else ()
-        sensitivity = sums_sensitivity(request.unit)
-        if request.unit.coordinates_public:
-            numbers = 1 + sum(request.shape)
-            event = self._joint_event(request, numbers)
-            check_noise(event, sensitivity)
-            stage = Stage(
-                "sums of all modes, and the total",
-                "sums-modes",
-                event,
-                f"{sensitivity:g} ({'L1' if isinstance(event, PureEvent) else 'L2'}, centred values, weights of modes "
-                "from public counts)",
-                f"weighted sums with {describe(event, sensitivity)}",
+        if request.unit.kind == "slice" and request.unit.mode_number in given:
+            raise InputError(
+                f"features must be of other modes than that of the slices, got {request.unit_name!r}, whose rows stay "
+                "with their owners; leave them out"
             )
-            return Design((stage,), {}, 0 if isinstance(event, PureEvent) else numbers, trusted)
+        return self._joint_design(request) if request.unit.coordinates_public else self._design_one_by_one(request)
+
+    def _joint_design(self, request: Request) -> Design:
+        """All sums at once; before them the level, where it is cheap: windows around it need less noise."""
+        level = default_level_share(request, SMALLEST_LEVEL)
+        windows = request.unit.kind == "value" and level <= LARGEST_LEVEL
+        numbers = sum(request.shape) + (level_coordinates(request) if windows else 1)
+        events = self._events(request, [level, 1 - level] if windows else [1.0], numbers)
+        sensitivity, event = sums_sensitivity(request.unit), events[-1]
+        check_noise(event, sensitivity)
+        stage = Stage(
+            "sums of all modes" if windows else "sums of all modes, and the total",
+            "sums-modes",
+            event,
+            f"{sensitivity:g} ({'L1' if isinstance(event, PureEvent) else 'L2'}, centred values, weights of "
+            f"{'observations' if windows else 'modes'} from public counts)",
+            f"weighted sums with {describe(event, sensitivity)}",
+        )
+        stages = (level_stage(request, events[0]), stage) if windows else (stage,)
+        return Design(stages, {"windows": windows}, 0 if isinstance(event, PureEvent) else numbers)
+
+    def _design_one_by_one(self, request: Request) -> Design:
+        """Level, then one mode after the other; the paired total alone where noise would drown all offsets."""
         modes = self._modes(request)
-        level = default_level_share(request)
-        numbers = level_coordinates(request) + 2 * sum(request.shape[mode] for mode in modes)
-        events = self._events(request, [level] + [(1 - level) / len(modes)] * len(modes), numbers)
+        level = default_level_share(request, SMALLEST_LEVEL)
+        if request.unit.kind == "entry" and (level > HALF or not self._worth(request, modes, level)):
+            events = self._events(request, [1.0], 2)
+            stages = [self._stage(request, "paired sums of all observations", events[0])]
+            return Design(tuple(stages), {"modes": ()}, 0 if isinstance(events[0], PureEvent) else 2)
+        shares = [level] + [(1 - level) / len(modes)] * len(modes)
+        groups = self._groups(request, modes, self._events(request, shares, 1)[-1])
+        rows = [request.shape[mode] * (groups if place == 1 else 1) for place, mode in enumerate(modes)]
+        numbers = level_coordinates(request) + 2 * sum(rows)
+        events = self._events(request, shares, numbers)
         stages = [level_stage(request, events[0])]
         for place, (mode, event) in enumerate(zip(modes, events[1:], strict=True)):
-            check_noise(event, sensitivity)
-            kind = "L1" if isinstance(event, PureEvent) else "L2"
-            what = "sums and counts" if request.unit.kind == "slice" and kind == "L2" else "paired sums"
-            again = ", second pass" if mode in modes[:place] else ""
-            stages.append(
-                Stage(
-                    f"{what} of {request.mode_names[mode]}{again}",
-                    "sums-pairs",
-                    event,
-                    f"{sensitivity:g} ({kind}, values within the level)",
-                    f"{what} with {describe(event, sensitivity)} on every index",
-                )
-            )
+            gaussian_slices = request.unit.kind == "slice" and not isinstance(event, PureEvent)
+            name = f"{'sums and counts' if gaussian_slices else 'paired sums'} of {request.mode_names[mode]}"
+            if place == 1 and groups > 1:
+                name += f" by {groups} groups of {request.mode_names[modes[0]]}"
+            stages.append(self._stage(request, name + (", second pass" if mode in modes[:place] else ""), event))
         pure = all(isinstance(event, PureEvent) for event in events)
-        settings = {"modes": modes, "reach": clipping_reach(request, events[-1], modes)}
-        return Design(tuple(stages), settings, 0 if pure else numbers, trusted)
+        return Design(tuple(stages), {"modes": modes, "groups": groups}, 0 if pure else numbers)
+
+    def _stage(self, request: Request, name: str, event: Event) -> Stage:
+        sensitivity = sums_sensitivity(request.unit)
+        check_noise(event, sensitivity)
+        kind = "L1" if isinstance(event, PureEvent) else "L2"
+        noise = f"{name.split(' of ')[0]} with {describe(event, sensitivity)} on every index"
+        return Stage(name, "sums-pairs", event, f"{sensitivity:g} ({kind}, values within a window)", noise)
 
     def run(
         self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
@@ -151,8 +189,9 @@ class SumPerturbation(Mechanism):
         given: dict[int, Floats],
         progress: Progress,
     ) -> Completion:
-        request, event = plan.request, plan.events[0]
-        sums = WeightedSums(data, event)
+        request, event = plan.request, plan.events[-1]
+        level = release_level(data, plan.events[0], noise) if plan.settings["windows"] else None
+        sums = WeightedSums(data, event, level)
         released, variance = noisy_totals(noise, event, sums.totals(data), sums_sensitivity(data.unit))  # [L5]
         progress("sums", 1, 2)
         found = sums.posterior(released, variance, given)  # reads coordinates, which are public, and released sums
@@ -168,40 +207,68 @@ class SumPerturbation(Mechanism):
         progress: Progress,
     ) -> Completion:
         request = plan.request
-        withheld = request.unit.mode_number if request.unit.kind == "slice" else None
-        found_level = release_level(data, plan.events[0], noise)
-        level = Level(found_level.mean, min(found_level.scale * plan.settings["reach"], 1.0))
-        values = (data.centred - level.mean) / level.scale  # clipped only as residuals
-        offsets = Offsets.none(len(request.shape))
-        mean_variance = level_variance(request, plan.events[0])
-        residual = min((found_level.scale / WIDE) ** 2, RESIDUAL_VARIANCE) / level.scale**2
+        low, high = request.bounds.low, request.bounds.high
+        factors = zero_factors(request.family, request.shape)
         modes: Sequence[int] = plan.settings["modes"]
+        if not modes:
+            everywhere = np.zeros(len(data), dtype=np.int64)
+            pairs = release_pairs(data, data.centred, everywhere, 1, plan.events[0], noise)
+            return Completion(Offsets(mean_of_pairs(pairs), [None] * len(request.shape)), factors, low, high)
+        withheld = request.unit.mode_number if request.unit.kind == "slice" else None
+        level = release_level(data, plan.events[0], noise)
+        values = data.centred - level.mean
+        offsets = Offsets.none(len(request.shape))
+        std, groups = level.std, plan.settings["groups"]
+        columns, counts = np.empty((0, 0)), np.empty(0)
+        earlier: dict[int, RowSums] = {}
         for place, (mode, event) in enumerate(zip(modes, plan.events[1:], strict=True)):
             own = offsets
             if withheld is not None:  # [L6] the slice's own offset, from its own values and released offsets
                 own = offsets.with_mode(withheld, personal_offsets(data, values, offsets, withheld))
-            residuals = np.clip(values - own.at(data.coordinates), -1.0, 1.0)  # [L7]
-            release = release_lengths if withheld is not None and not isinstance(event, PureEvent) else release_pairs
-            pairs = release(data, residuals, mode, event, noise)
-            mean, found = offsets_of_pairs(
-                pairs, given.get(mode), level.scale, typical_weight(request, event), mean_variance, residual
-            )
-            kept = 0.0 if withheld is not None else mean  # there a mean is each slice's own
-            before = offsets.modes[mode]
-            whole = found if before is None else before + found  # a second pass sees what the first left
-            offsets = Offsets(offsets.mean + kept, offsets.with_mode(mode, whole).modes)
+            seen = self._window(request, event, level, std, place)
+            read = seen.read(values - own.at(data.coordinates))  # [L7]
+            residual = max(seen.variance - OFFSET_VARIANCE * seen.slope**2, seen.variance / 2)
+            rows, size = data.index(mode), request.shape[mode]
+            if place == 1 and groups > 1:
+                labels = grouped(columns, counts, groups)  # of released numbers and public features
+                pairs = release_pairs(
+                    data, read, rows * groups + labels[data.index(modes[0])], size * groups, event, noise
+                )
+                effects = effects_of_groups(pairs, groups, seen.slope, residual)
+                offsets = offsets.with_mode(mode, effects.mean(axis=1))
+                marks = np.eye(groups)[labels]
+                factors = linked_factors(factors, modes[0], marks, mode, effects - effects.mean(axis=1, keepdims=True))
+            else:
+                if withheld is not None and not isinstance(event, PureEvent):
+                    pairs = release_lengths(data, read, mode, event, noise)
+                else:
+                    pairs = release_pairs(data, read, rows, size, event, noise)
+                before, weight = offsets.modes[mode], typical_weight(request, event)
+                if before is not None:
+                    pairs = both_passes(earlier[mode], pairs, before, seen.slope)
+                earlier[mode] = pairs
+                found = offsets_of_pairs(pairs, given.get(mode), seen.slope, weight, residual)
+                offsets = offsets.with_mode(mode, found.offsets)
+                counts = found.counts
+                if mode == modes[0]:
+                    columns = item_columns(np.asarray(offsets.modes[mode]), counts, found.sizes, given.get(mode))
+                told = float(counts @ np.square(found.offsets)) / max(float(counts.sum()), 1e-300)
+                std = math.sqrt(max(std**2 - told, std**2 / 4))
             progress("modes", place + 1, len(modes))
-        parts = [None if part is None else part * level.scale for part in offsets.modes]
-        factors = zero_factors(request.family, request.shape)
         if withheld is not None:
-            factors = feature_factors(factors, given, withheld)
-        return Completion(
-            Offsets(level.mean + level.scale * offsets.mean, parts),
-            factors,
-            request.bounds.low,
-            request.bounds.high,
-            withheld,
-        )
+            factors = linked_factors(factors, modes[0], columns, withheld)
+        return Completion(Offsets(level.mean, offsets.modes), factors, low, high, withheld)
+
+    def _window(self, request: Request, event: Event, level: Level, std: float, place: int) -> Window:
+        """What is read of residuals: for slices all within the level's scale, as their weights know their lengths."""
+        if request.unit.whole_slices:
+            scale = min(level.scale, 1.0)
+            return Window(-scale, scale, 1 / scale, min(level.std**2, RESIDUAL_VARIANCE) / scale**2)
+        count = declared_count(request) / max(request.shape)
+        reach = best_reach(2 * noise_variance(event, sums_sensitivity(request.unit)), [count], OFFSET_SHARE)
+        if place:
+            return window(std, reach)
+        return window(std, reach, -1.0 - level.mean, 1.0 - level.mean)
 
     def _modes(self, request: Request) -> tuple[int, ...]:
         """The modes whose pairs are released: the largest first, whose offsets then leave less to the others."""
@@ -211,9 +278,21 @@ class SumPerturbation(Mechanism):
         # a slice's own level is taken off before other offsets are known: the second pass mends what that cost
         return (*modes, *modes) if withheld is not None else tuple(modes)
 
-    def _joint_event(self, request: Request, numbers: int) -> Event:
-        """One event for all modes, with the noise that is smaller."""
-        return self._events(request, [1.0], numbers)[0]
+    def _worth(self, request: Request, modes: Sequence[int], level: float) -> bool:
+        """Whether offsets of some mode are expected to show; reads declared sizes."""
+        event = self._events(request, [level] + [(1 - level) / len(modes)] * len(modes), 1)[-1]
+        noise = 2 * noise_variance(event, sums_sensitivity(request.unit))
+        return any(offsets_show(noise, declared_count(request), request.shape[mode]) for mode in modes)
+
+    def _groups(self, request: Request, modes: Sequence[int], event: Event) -> int:
+        """How many groups of the first mode's indices the second mode's are summed by: noise must not drown them."""
+        if request.unit.kind != "entry" or len(modes) < 2:
+            return 1
+        ranks = request.family.ranks_for(request.shape)
+        noise = 2 * noise_variance(event, sums_sensitivity(request.unit))
+        spread = RESIDUAL_VARIANCE * declared_count(request) / request.shape[modes[1]]  # of an index's sum
+        most = min(MOST_GROUPS, ranks[modes[0]], ranks[modes[1]], int(spread / max(CLEAR * noise, 1e-12)))
+        return max(most, 1)
 
     def _events(self, request: Request, shares: Sequence[float], numbers: int) -> list[Event]:
         """Pure events where delta is 0 or pure noise is smaller, Gaussian ones otherwise."""
@@ -237,14 +316,30 @@ class WeightedSums:
     All of it but `totals` reads coordinates only.
     """
 
-    def __init__(self, data: BoundedObservations, event: Event) -> None:
+    def __init__(self, data: BoundedObservations, event: Event, level: Level | None = None) -> None:
         pure = isinstance(event, PureEvent)
         self.shape = data.shape
         self.coordinates = data.coordinates
-        self.rows = [np.zeros(len(data), dtype=np.int64), *(data.index(mode) for mode in range(len(data.shape)))]
+        self.level = level
+        self.rows = [data.index(mode) for mode in range(len(data.shape))]
+        self.window: Window | None = None
+        self.sizes: tuple[int, ...] = data.shape
+        sensitivity = sums_sensitivity(data.unit)
+        if level is not None:
+            counts = [len(data) / size / len(data.shape) for size in data.shape]
+            reach = best_reach(noise_variance(event, sensitivity), counts, OFFSET_SHARE)
+            seen = window(level.std, reach, -1.0 - level.mean, 1.0 - level.mean)
+            offset, noise = OFFSET_VARIANCE * seen.slope**2, noise_variance(event, sensitivity)
+            self.window, self.residual = seen, max(seen.variance - offset, seen.variance / 2)
+            parts = observation_weights(self.rows, self.sizes, noise, offset, self.residual, pure)
+            lengths = sum(parts) if pure else np.sqrt(sum(part**2 for part in parts))
+            self.weights = [part / np.maximum(lengths, 1.0) * WEIGHT_MARGIN for part in parts]  # [L11]
+            return
+        self.residual = RESIDUAL_VARIANCE
+        self.rows.insert(0, np.zeros(len(data), dtype=np.int64))
         self.sizes = (1, *data.shape)
         slices = [slice_weights(data, rows, pure) for rows in self.rows]  # [L2] a unit's part in each is at most one
-        shares = best_weights(self.rows, slices, self.sizes, event, sums_sensitivity(data.unit))
+        shares = best_weights(self.rows, slices, self.sizes, event, sensitivity)
         length = math.fsum(shares) if pure else math.sqrt(math.fsum(share**2 for share in shares))
         self.weights = [
             share / length * WEIGHT_MARGIN * part
@@ -252,9 +347,12 @@ class WeightedSums:
         ]
 
     def totals(self, data: BoundedObservations) -> Integers:
-        """All sums in grid steps: the total, then each mode's. [L4] Contributions go towards zero: never longer."""
+        """All sums in grid steps. [L4] Contributions go towards zero: never longer."""
+        read = data.centred
+        if self.window is not None and self.level is not None:
+            read = self.window.read(data.centred - self.level.mean)
         parts = [
-            whole_sums(rows, weights * data.centred, size)
+            whole_sums(rows, weights * read, size)
             for rows, weights, size in zip(self.rows, self.weights, self.sizes, strict=True)
         ]
         return np.concatenate(parts)
@@ -271,176 +369,42 @@ class WeightedSums:
                 for rows, weights, size in zip(self.rows, self.weights, self.sizes, strict=True)
             ]
         ).tocsr()  # A: the sums are A y
-        effects = {"mean": Effect(np.asarray(reading.sum(axis=1)), MEAN_VARIANCE, fitted=False)}
+        slope = 1.0 if self.window is None else self.window.slope
+        effects = {"mean": Effect(np.asarray(reading.sum(axis=1)), MEAN_VARIANCE * slope**2, fitted=False)}
         links: list[dict[str, Floats]] = degree_features(self.coordinates, self.shape)
         for mode, size in enumerate(self.shape):
-            index = sparse.csr_matrix((np.ones(count), (entries, self.rows[mode + 1])), shape=(count, size))
+            where = self.coordinates[:, mode].astype(np.int64)
+            index = sparse.csr_matrix((np.ones(count), (entries, where)), shape=(count, size))
             design = (reading @ index).tocsr()
-            effects[f"offsets {mode}"] = Effect(design, OFFSET_VARIANCE)
+            effects[f"offsets {mode}"] = Effect(design, OFFSET_VARIANCE * slope**2, group=mode)
             if mode in given:
                 links[mode]["given"] = given[mode]
             for name, features in links[mode].items():
-                effects[f"{name} {mode}"] = Effect(np.asarray(design @ features), FEATURE_VARIANCE)
+                effects[f"{name} {mode}"] = Effect(
+                    np.asarray(design @ features), FEATURE_VARIANCE * slope**2, group=mode
+                )
         noise = np.full(len(released), variance)
-        found = SumsPosterior(released, noise, (reading @ reading.T).tocsr(), RESIDUAL_VARIANCE, effects).coefficients
+        found = SumsPosterior(released, noise, (reading @ reading.T).tocsr(), self.residual, effects).coefficients
         parts = []
         for mode in range(len(self.shape)):
             whole = found[f"offsets {mode}"]
             for name, features in links[mode].items():
                 whole = whole + features @ found[f"{name} {mode}"]
-            parts.append(whole)
-        return Offsets(float(found["mean"][0]), parts)
-
-
-def release_pairs(data: BoundedObservations, residuals: Floats, mode: int, event: Event, noise: NoiseSource) -> RowSums:
-    """Sums of a (1 + r)/2 and a (1 - r)/2 for every index of a mode, with noise: sums and counts together."""
-    rows, size = data.index(mode), data.shape[mode]
-    weights = slice_weights(data, rows, isinstance(event, PureEvent))
-    halves = [weights * (1 + sign * residuals) / 2 for sign in (1.0, -1.0)]  # [L8] at least 0, together at most a
-    pairs = np.concatenate([whole_sums(rows, half, size) for half in halves])
-    released, variance = noisy_totals(noise, event, pairs, sums_sensitivity(data.unit))  # [L9]
-    return RowSums(released[:size] - released[size:], released[:size] + released[size:], 2 * variance, 2 * variance)
-
-
-def release_lengths(
-    data: BoundedObservations, residuals: Floats, mode: int, event: Event, noise: NoiseSource
-) -> RowSums:
-    """Sums of a r and of a COUNT_PART for every index, with Gaussian noise; each slice's own vector has length one.
-
-    The weight a of a slice is one over the length of its own part in both, which reads its own observations alone: a
-    slice whose residuals are small is heard better than through pairs.
-    """
-    rows, size = data.index(mode), data.shape[mode]
-    slices, number = data.index(data.unit.mode_number), data.shape[data.unit.mode_number]
-    _, place, counts = np.unique(slices * size + rows, return_inverse=True, return_counts=True)
-    cells = np.bincount(place, weights=residuals)[place]  # what the slice adds to this row, for a = 1
-    squares = cells**2 / counts[place] + COUNT_PART**2 * counts[place]  # a row's square, shared by its observations
-    lengths = np.sqrt(np.bincount(slices, weights=squares, minlength=number))  # floats: whole numbers might overflow
-    weights = WEIGHT_MARGIN / np.maximum(lengths, COUNT_PART)[slices]  # [L10]
-    parts = [weights * residuals, weights * COUNT_PART]
-    totals = np.concatenate([whole_sums(rows, part, size) for part in parts])
-    released, variance = noisy_totals(noise, event, totals, sums_sensitivity(data.unit))  # [L9]
-    return RowSums(released[:size], released[size:] / COUNT_PART, variance, variance / COUNT_PART**2)
-
-
-def typical_weight(request: Request, event: Event) -> float:
-    """A guess, from declared sizes, of the weight that `slice_weights` gives an observation."""
-    if not request.unit.whole_slices:
-        return 1.0
-    each = max(declared_count(request) / request.shape[request.unit.mode_number], 1.0)
-    if isinstance(event, PureEvent):
-        return 1 / each
-    return 1 / math.sqrt(each * (RESIDUAL_VARIANCE + COUNT_PART**2))
-
-
-def level_variance(request: Request, event: Event) -> float:
-    """How far the level's mean may be off, by the known noise, and a little for what clipping moves."""
-    units = request.shape[request.unit.mode_number] if request.unit.whole_slices else declared_count(request)
-    noise = 2 * noise_variance(event, level_sensitivity(request.unit, isinstance(event, PureEvent)))
-    return min(noise / units**2 + SMALL_MEAN_VARIANCE, MEAN_VARIANCE)
-
-
-def offsets_of_pairs(
-    pairs: RowSums, features: Floats | None, scale: float, weight: float, mean_variance: float, residual: float
-) -> tuple[float, Floats]:
-    """Mean and offsets given the noisy sums and counts of one mode (post-processing).
-
-    `weight` is what one observation typically adds to a count; below 1 it is a guess, and the residual variance is
-    fitted, too. `residual` is the variance of what offsets leave of a value.
-    """
-    from scipy import sparse
-
-    counts = np.maximum(pairs.counts, 0.0)
-    noise = np.full(len(counts), pairs.sum_variance + OFFSET_VARIANCE / scale**2 * pairs.count_variance)
-    believed = np.maximum(pairs.counts, math.sqrt(pairs.count_variance))
-    groups = {"log counts": np.log(believed)[:, None]}
-    spread = float(groups["log counts"].std())
-    groups = {"log counts": groups["log counts"] / spread} if spread > 1e-9 else {}
-    if features is not None:
-        groups["given"] = features
-    shares = believed / believed.sum()
-    groups = {name: group - shares @ group for name, group in groups.items()}  # so that the mean is that of values
-    variance = 1 / scale**2  # generic variances are of centred values, these are in units of the level's scale
-    effects = {
-        "mean": Effect(counts[:, None], mean_variance * variance, fitted=False),
-        "offsets": Effect(sparse.diags(counts).tocsr(), OFFSET_VARIANCE * variance),
-    }
-    for name, group in groups.items():
-        effects[name] = Effect(counts[:, None] * group, FEATURE_VARIANCE * variance)
-    found = SumsPosterior(
-        pairs.sums,
-        noise,
-        sparse.diags(counts * weight).tocsr(),
-        residual,
-        effects,
-        PAIR_ROUNDS,
-        fit_residual=weight < 1,
-    ).coefficients
-    whole = found["offsets"]
-    for name, group in groups.items():
-        whole = whole + group @ found[name]
-    mean = float(np.clip(found["mean"][0], -1.0, 1.0))
-    return mean, np.clip(whole, -1.0 - mean, 1.0 - mean)
-
-
-def clipping_reach(request: Request, event: Event, modes: Sequence[int]) -> float:
-    """How much of the level's three standard deviations is kept: where noise is larger than the spread of a sum, two.
-
-    Clipping costs a bias and saves noise in proportion; it reads declared sizes only.
-    """
-    count = declared_count(request) / max(request.shape[mode] for mode in modes)
-    noise = 2 * noise_variance(event, sums_sensitivity(request.unit))
-    return 2 / 3 if not request.unit.whole_slices and noise > RESIDUAL_VARIANCE * count else 1.0
+            parts.append(whole / slope)
+        if self.level is None:
+            return Offsets(float(found["mean"][0]), parts)
+        # the mean of values is the level's: that of what a window reads of them is another
+        middles = [float(part[self.coordinates[:, mode]].mean()) if count else 0.0 for mode, part in enumerate(parts)]
+        return Offsets(self.level.mean - math.fsum(middles), parts)
 
 
 def checked_features(features: Mapping[str, ArrayLike] | None, request: Request) -> dict[int, Floats]:
     """Features by mode number, centred, with mean square one an index, all columns of a mode together."""
-    found: dict[int, Floats] = {}
-    for name, given in dict(features or {}).items():
-        if name not in request.mode_names:
-            raise InputError(f"features must be of modes {list(request.mode_names)}, got {name!r}; correct the name")
-        mode = request.mode_names.index(name)
-        try:
-            matrix = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"features of {name!r} must be numbers, got something else; encode them") from error
-        matrix = matrix[:, None] if matrix.ndim == 1 else matrix
-        if matrix.ndim != 2 or len(matrix) != request.shape[mode] or not np.isfinite(matrix).all():
-            raise InputError(
-                f"features of {name!r} must be a finite matrix with {request.shape[mode]} rows, one an index, "
-                f"got shape {matrix.shape}; give one row an index"
-            )
-        spread = matrix.std(axis=0)
-        varying = spread > 1e-12 * np.maximum(1.0, np.abs(matrix).max(axis=0, initial=0.0))
-        if varying.any():
-            columns = (matrix[:, varying] - matrix[:, varying].mean(axis=0)) / spread[varying]
-            found[mode] = columns / math.sqrt(columns.shape[1])
-    return found
+    return standardised(features, request.mode_names, request.shape)
 
 
-def zero_factors(family: ModelFamily, shape: tuple[int, ...]) -> FactorModel:
-    """The family's model that adds nothing."""
-    return family.model([np.zeros(block) for block in family.block_shapes(shape)])
-
-
-def feature_factors(model: FactorModel, given: dict[int, Floats], withheld: int) -> FactorModel:
-    """Factors whose features for the withheld mode are the leading directions of another mode's public features.
-
-    An owner's row is then a regression on these; the withheld mode's own rows stay zero.
-    """
-    mode = next((mode for mode in sorted(given) if mode != withheld), None)
-    if mode is None:
-        return model
-    blocks: list[Any] = [np.zeros_like(factor) for factor in model.factors]
-    width = min(model.ranks[mode], model.ranks[withheld], *given[mode].shape)
-    left, singular, _ = np.linalg.svd(given[mode], full_matrices=False)
-    blocks[mode][:, :width] = (left * singular)[:, :width]
-    for other in range(model.order):
-        if other not in (mode, withheld):
-            blocks[other][:, : width if model.core is None else 1] = 1.0
-    if model.core is not None:
-        core = np.zeros_like(model.core)
-        for place in range(width):
-            core[tuple(place if one in (mode, withheld) else 0 for one in range(model.order))] = 1.0
-        blocks.append(core)
-    return model.family.model(blocks)
+def mean_of_pairs(pairs: RowSums) -> float:
+    """The mean on the centred scale given a noisy sum and count, shrunk to the middle where noise drowns it."""
+    count = max(float(pairs.counts[0]), math.sqrt(pairs.count_variance), 1.0)
+    believed = 1 / (1 + pairs.sum_variance / (MEAN_VARIANCE * count**2))
+    return min(max(believed * float(pairs.sums[0]) / count, -1.0), 1.0)

@@ -9,6 +9,8 @@ from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.noise import NoiseSource, grid_for
+from tensorveil.privacy.theorems import proves
+from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -16,6 +18,17 @@ Integers = NDArray[np.int64]
 CONTRIBUTION_STEPS = 2**30  # grid steps of a contribution of one
 SMALLEST_NOISE = 2.0**-4  # below it the finer grid could overflow
 LARGEST_NOISE = 2.0**17  # 2^50 steps of the finest grid in use
+
+
+@proves("sums-modes", "sums-pairs")
+def sums_sensitivity(unit: Unit) -> float:
+    """How far one unit moves the sums of sum perturbation, in L1 for pure and in L2 for Gaussian noise.
+
+    Public coordinates: the sums of all modes and the total together, mode m with weight a_m, sum a_m <= 1 (pure) or sum
+    a_m^2 <= 1 (Gaussian) for every observation; a unit whose values are replaced moves them by 2. Otherwise the paired
+    sums of one mode; a unit that comes or goes moves them by 1.
+    """
+    return 2.0 if unit.coordinates_public else 1.0  # [L1]
 
 
 def describe(event: Event, sensitivity: float) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tensorveil import checks
+from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, budget_with, no_progress
 from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation
@@ -46,6 +49,13 @@ class WithOffsets(Mechanism):
     @property
     def title(self) -> str:
         return f"offsets, then {self.mechanism.title}"
+
+    @property
+    def public_inputs(self) -> tuple[PublicInput, ...]:
+        return self.mechanism.public_inputs
+
+    def with_features(self, features: Mapping[str, ArrayLike]) -> WithOffsets:
+        return replace(self, mechanism=self.mechanism.with_features(features))
 
     def design(self, request: Request) -> Design:
         modes = offset_modes(request, request.unit.mode_number if request.unit.kind == "slice" else None)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tensorveil.data.features import standardised
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Progress, no_progress
@@ -20,7 +24,11 @@ NO_PRIVACY = Guarantee(float("inf"), 0.0, "none", "none", "no noise was added: e
 
 
 def completed_without_privacy(
-    observations: Observations, family: ModelFamily, bounds: Bounds, progress: Progress = no_progress
+    observations: Observations,
+    family: ModelFamily,
+    bounds: Bounds,
+    progress: Progress = no_progress,
+    features: Mapping[str, ArrayLike] | None = None,
 ) -> Completion:
     """The posterior of a model of the family given the values themselves, clipped to the bounds."""
     if not isinstance(bounds, Bounds):
@@ -28,7 +36,8 @@ def completed_without_privacy(
     if not isinstance(family, ModelFamily):
         raise InputError(f"model must be CP(rank) or Tucker(ranks), got {family!r}; give one")
     centred = bounds.centred(np.clip(observations.values, bounds.low, bounds.high))
-    run = Posterior().solve(
+    given = standardised(features, observations.mode_names, observations.shape)
+    run = Posterior(features=[given.get(mode) for mode in range(len(observations.shape))]).solve(
         observations.coordinates,
         _law(centred),
         family,

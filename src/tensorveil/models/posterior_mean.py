@@ -102,8 +102,13 @@ class PosteriorDraws:
     ) -> tuple[Floats, Floats]:
         """Lower and upper ends, centred, between which a value (or its mean) lies with this posterior chance.
 
-        With levels, ends are levels, and the chance is at least this.
+        With levels, a value's ends are levels: the fewest in a row that together have this chance at least, and of
+        those the likeliest. Whole levels cannot have just this chance, so that more values lie inside than asked for.
         """
+        if len(self.levels) and of == "value":
+            found = [self._likeliest(part, offsets, share) for part in self._parts(coordinates)]
+            pairs = np.concatenate(found) if found else np.empty((0, 2), dtype=np.int64)
+            return self.levels[pairs[:, 0]], self.levels[pairs[:, 1]]
         tails = ((1 - share) / 2, (1 + share) / 2)
         ends = [[self._quantile(part, offsets, tail, of) for part in self._parts(coordinates)] for tail in tails]
         low, high = (np.concatenate(each) if each else np.empty(0) for each in ends)
@@ -120,6 +125,16 @@ class PosteriorDraws:
         spreads = np.sqrt(self.sigmas**2 + self.extra)[:, None]
         return np.array([ndtr((cut[:, None] - means) / spreads).mean(axis=0) for cut in self.cuts.T])
 
+    def _likeliest(self, coordinates: Coordinates, offsets: Offsets, share: float) -> NDArray[np.int64]:
+        """First and last place of the shortest run of levels with this chance at least."""
+        below = self._below(self.latent_means(coordinates, offsets))
+        ends = np.vstack([np.zeros(len(coordinates)), below, np.ones(len(coordinates))])
+        count = len(self.levels)
+        runs = np.array([(first, last) for first in range(count) for last in range(first, count)])
+        chances = ends[runs[:, 1] + 1] - ends[runs[:, 0]]
+        worth = chances - 2.0 * (runs[:, 1] - runs[:, 0])[:, None]  # a shorter run is worth more than any chance
+        return np.asarray(runs[np.where(chances >= min(share, 1 - 1e-9), worth, -np.inf).argmax(axis=0)])
+
     def _expected(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
         means = self.latent_means(coordinates, offsets)
         if not len(self.levels):
@@ -131,9 +146,6 @@ class PosteriorDraws:
         from scipy.special import ndtr
 
         means = self.latent_means(coordinates, offsets)
-        if len(self.levels) and of == "value":
-            below = np.vstack([self._below(means), np.ones(len(coordinates))])
-            return np.asarray(self.levels[(below < tail).sum(axis=0)])
         spreads = np.sqrt(self.extra + (self.sigmas**2 if of == "value" else 1e-12))[:, None]
         reach = 12 * float(spreads.max())
         low, high = means.min(axis=0) - reach, means.max(axis=0) + reach

@@ -26,6 +26,7 @@ Integers = NDArray[np.int64]
 
 BITS = 62  # each row of counts adds up to 2^BITS exactly
 TOTAL = 2**BITS
+TELLING_SHARE = 0.05  # of values, through randomized response where the best channel cannot tell all levels
 MAX_LEVELS = 14  # the linear program has 2^levels columns
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
 MARGINS = (2.0**-32, 2.0**-24, 2.0**-16)  # share of epsilon left for rounding to whole counts; the first that fits
@@ -236,6 +237,24 @@ def design_channel(levels: Sequence[float], epsilon: float, prior: LatentPrior |
         except InputError:
             continue  # rounding took more than the margin
     raise InputError(f"epsilon = {promised!r} on {len(grid)} levels could not be rounded safely; use fewer levels")
+
+
+def telling_channel(best: Channel, epsilon: float) -> Channel:
+    """A channel, mixed with a little randomized response, whose symbols tell how often each level occurs.
+
+    The best channel may take levels for one. How often each of them occurs is then known to the prior alone, and with
+    it where cuts and means lie: a bias of all predictions. One value in twenty goes through randomized response.
+    `best` must keep a little less than epsilon, for rounding.
+    """
+    levels = best.levels
+    belief = LatentPrior.for_levels(levels).laws(levels)
+    other = math.exp(-min(best.epsilon, MAX_DESIGN_EPSILON))
+    response = np.where(np.eye(len(levels)) == 1, 1.0, other) / (1 + (len(levels) - 1) * other)
+    columns = np.vstack([(1 - TELLING_SHARE) * best.chances.T, TELLING_SHARE * response])
+    chances, derivatives = belief[1], belief[2]
+    before = float(belief[0] @ (derivatives**2 / np.maximum(chances, 1e-300)).sum(axis=1))
+    kept = float(((columns @ derivatives.T) ** 2 / (columns @ chances.T)).sum(axis=0) @ belief[0]) / before
+    return Channel(epsilon, levels, _whole_counts(columns), best.weights, kept)
 
 
 @lru_cache(maxsize=16)

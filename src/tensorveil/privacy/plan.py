@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any, final
 
 from tensorveil import checks
+from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds
@@ -161,6 +162,8 @@ class Plan:
         How many numbers get Gaussian noise in the whole run, at most.
     epsilon, delta : float
         The price: what `fit` will state, at most what was asked for.
+    public_inputs : tuple of PublicInput
+        Features that the mechanism was given: public, and not derived from what is private.
     unaltered : bool
         Whether a mechanism's `plan` made it as it is. `dataclasses.replace` and the constructor leave it False: the
         noise might then not be what the stages pay for, and `fit` refuses.
@@ -175,6 +178,7 @@ class Plan:
     gaussian_coordinates: int = 0
     assumptions_checked: tuple[str, ...] = field(default=())
     assumptions_trusted: tuple[str, ...] = field(default=())
+    public_inputs: tuple[PublicInput, ...] = field(default=())
     unaltered: bool = field(default=False, init=False, repr=False, compare=False)
 
     def sealed(self) -> Plan:
@@ -205,4 +209,6 @@ class Plan:
         ]
         for stage in self.stages:
             lines.append(f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} [{stage.theorem}]")
+        for given in self.public_inputs:
+            lines.append(f"public features of {given.mode}: {given.name}, {len(given.columns)} columns")
         return "\n".join(lines)

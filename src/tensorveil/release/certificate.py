@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -140,6 +141,15 @@ class LedgerRecord(Part):
     entry_hash: Hash
 
 
+class PublicInputRecord(Part):
+    """Features of a mode that were given beside the data: taken as public, not derived from the values."""
+
+    mode: str
+    name: str
+    columns: tuple[str, ...]
+    sha256: Hash
+
+
 class PersonalRecord(Part):
     """What an owner needs beside the release to compute a row of its own, under joint privacy."""
 
@@ -185,6 +195,7 @@ class Certificate(Part):
     reasons: tuple[str, ...]
     assumptions_checked: tuple[str, ...]
     assumptions_trusted: tuple[str, ...]
+    public_inputs: tuple[PublicInputRecord, ...]
     covers: str
     may_be_released: str
     must_not_be_released: tuple[str, ...]
@@ -264,6 +275,7 @@ class Certificate(Part):
             "reasons": told.reasons,
             "assumptions_checked": told.assumptions_checked,
             "assumptions_trusted": told.assumptions_trusted,
+            "public_inputs": () if plan is None else tuple(asdict(given) for given in plan.public_inputs),
             "covers": told.released or "the model, as the publication claims",
             "may_be_released": told.released if told.publishable else "nothing",
             "must_not_be_released": must_not_be_released(told, withheld, release.mode_names),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from tensorveil import checks
+from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.automatic import choose
@@ -14,7 +16,7 @@ from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.mechanisms.published import PublishedPlan
 from tensorveil.mechanisms.without_privacy import NO_PRIVACY, completed_without_privacy
 from tensorveil.models.factor_model import ModelFamily
-from tensorveil.privacy.bounds import Bounds, clip
+from tensorveil.privacy.bounds import Bounds, check_public, clip
 from tensorveil.privacy.exact_noise import ExactNoise
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise import NoiseSource
@@ -74,6 +76,11 @@ def fit(
             f"observations must have the plan's mode_names {list(names)}, got {list(observations.mode_names)}; "
             "the unit names one of them"
         )
+    if observations.mode_names != names and plan.public_inputs:
+        raise InputError(
+            f"a plan with features must name the modes {list(observations.mode_names)}, got none of the names; "
+            "plan with mode_names"
+        )
     if plan.request.unit.kind == "value" and plan.delta >= 1 / len(observations):  # how many there are is public
         raise InputError(
             f"delta must be below 1/{len(observations):,}, one over the number of values, "
@@ -130,6 +137,7 @@ def complete(
     mechanism: Mechanism | str = "auto",
     expected_count: int | None = None,
     at_most: int | None = None,
+    features: Mapping[str, Any] | None = None,
     seed: int | None = None,
     progress: Progress = no_progress,
     ledger: Ledger | None = None,
@@ -140,6 +148,10 @@ def complete(
     `mechanism` is one, or a name: "auto" takes what was measured to be best for the unit. Under `entry` and `slice` the
     declared shape must be public: give it, do not read it off the data. With an infinite epsilon nothing is private
     (status "none"): the same models on the values as they are, to see what privacy costs.
+
+    `features` are public facts about the indices of modes, e.g. {"film": "films.csv"}: a matrix with one row an index,
+    or a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
+    certificate names them. A mechanism that cannot use them refuses.
     """
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
@@ -148,13 +160,17 @@ def complete(
             raise InputError(
                 "a release on a ledger must have a finite epsilon, got inf, which no budget covers; leave it out"
             )
-        completion = completed_without_privacy(observations, model, bounds, progress)
+        known = features_for(observations, features) if features else None
+        completion = completed_without_privacy(observations, model, bounds, progress, known)
         return Release(completion, NO_PRIVACY, **_names(observations))
     if isinstance(mechanism, str):
         asked = request_for(observations, model, bounds, unit, epsilon, delta, expected_count, at_most)
         mechanism = choose(mechanism, asked).mechanism
     if not isinstance(mechanism, Mechanism):
         raise InputError(f"mechanism must be one, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses")
+    if features:
+        check_public(observations, Unit.of(unit, at_most).resolved(observations.mode_names))  # errors name labels
+        mechanism = mechanism.with_features(features_for(observations, features))
     plan = mechanism.plan(
         model,
         bounds,

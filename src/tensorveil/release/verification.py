@@ -9,8 +9,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import final
 
+from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.base import checked_by_code, ideal_budget, price, trusted_to_the_caller
+from tensorveil.mechanisms.base import checked_by_code, ideal_budget, price, trusted_features, trusted_to_the_caller
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.accounting import DISAGREEMENT, second_opinion
@@ -21,7 +22,9 @@ from tensorveil.privacy.noise import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release import saving
+from tensorveil.release.accounts import COMMITTED, account_of
 from tensorveil.release.certificate import GRID, Certificate, must_not_be_released
+from tensorveil.release.chain import Chain
 from tensorveil.release.curve import curve_of
 from tensorveil.release.release import CHACHA, EXACT
 
@@ -46,8 +49,10 @@ class Check:
     found: str
 
 
-def verify(directory: str | Path) -> tuple[Check, ...]:
+def verify(directory: str | Path, ledger: str | Path | None = None) -> tuple[Check, ...]:
     """Every check of a release; a check that cannot be made has failed.
+
+    With the file of a ledger, also whether the release was paid there, at its price and for its unit.
 
     Examples
     --------
@@ -63,7 +68,8 @@ def verify(directory: str | Path) -> tuple[Check, ...]:
         certificate = Certificate.from_json(contents[saving.CERTIFICATE])
     except InputError as error:
         return (folder, Check("schema", False, str(error)))
-    return (folder, *_checks_of(certificate, contents))
+    found = (folder, *_checks_of(certificate, contents))
+    return found if ledger is None else (*found, _asked("ledger", lambda: _paid(certificate, ledger)))
 
 
 def _checks_of(certificate: Certificate, contents: Mapping[str, bytes]) -> tuple[Check, ...]:
@@ -239,7 +245,10 @@ def _words(certificate: Certificate) -> str:
     checked = checked_by_code(request)
     _need(certificate.assumptions_checked == checked, "assumptions_checked is not what the code makes sure of")
     noises = [stage.noise for stage in certificate.stages]
-    missing = set(trusted_to_the_caller(request, noises)) - set(certificate.assumptions_trusted)
+    given = [PublicInput(one.mode, one.name, one.columns, one.sha256) for one in certificate.public_inputs]
+    _need({one.mode for one in given} <= set(certificate.mode_names), "public_inputs must be of the tensor's modes")
+    trusted = {*trusted_to_the_caller(request, noises), *trusted_features(request.unit, given)}
+    missing = trusted - set(certificate.assumptions_trusted)
     _need(not missing, f"assumptions_trusted leaves out: {'; '.join(sorted(missing))}")
     for stage in certificate.stages:
         words = MECHANISMS_OF.get(THEOREMS[stage.theorem].mechanism)
@@ -328,6 +337,27 @@ def _curve(certificate: Certificate) -> str:
         "the curve is not what the stages give",
     )
     return f"{len(found)} points recomputed"
+
+
+def _paid(certificate: Certificate, path: str | Path) -> str:
+    """The reservation that the certificate names: its entry, its state, and that it paid for these stages."""
+    record = certificate.ledger
+    if record is None:
+        raise InputError("the certificate names no ledger: no budget was charged for this release")
+    entries = Chain(path).read()
+    account = account_of(entries, record.dataset)
+    number = next((entry.number for entry in entries if entry.hash == record.entry_hash), None)
+    if number not in account.reserved or str(number) != record.reservation:
+        raise InputError(f"the ledger has no reservation {record.reservation} with the stated hash")
+    charged, state = account.reserved[number], account.states[number]
+    _need(state == COMMITTED, f"in the ledger, reservation {number} is {state}, not {COMMITTED}")
+    _need(charged["unit"] == certificate.unit, f"the ledger was charged for the unit {charged['unit']!r}")
+    _need(
+        charged["events"] == [event.to_json() for event in certificate.events]
+        and (charged["epsilon"], charged["delta"]) == (certificate.epsilon, certificate.delta),
+        "the ledger was charged for other stages or another price",
+    )
+    return f"reservation {number} of data set {record.dataset!r}, committed, for the same stages and price"
 
 
 def _pure(events: tuple[Event, ...]) -> bool:

@@ -304,6 +304,7 @@ class _Fit:
             state.losses = [state.residual]
         else:
             self.run(data, state, multiplier, self.solver.sweeps, self.solver.tolerance)
+            self.lists.clear()  # before the numbers are copied
         return ALSRun(
             state.model.replace_parameters(state.parameters),
             state.offsets(),
@@ -339,6 +340,7 @@ class _Fit:
         if state.modes:
             state.mean += total / len(entries)
             squares = max(squares - total * total / len(entries), 0.0)
+        state.parameters = np.empty(0)  # large models: not the old numbers and the new at once
         state.parameters, state.modes = entries.unpack(packed, state.model, state.modes)
         return self._settle(data, state, squares, effective)
 

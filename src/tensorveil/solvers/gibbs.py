@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels import least_squares, posterior
+from tensorveil.kernels import gibbs_rows, least_squares, posterior
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start
+from tensorveil.solvers.latent_lists import LatentLists
 from tensorveil.solvers.noise_laws import NoiseLaw
+from tensorveil.solvers.parallel_sgd import ParallelSGD
 from tensorveil.solvers.pattern_features import Links
+from tensorveil.solvers.sorted_entries import FEWEST_FAST
+from tensorveil.solvers.strata import run_apart
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -24,9 +27,10 @@ Coordinates = NDArray[np.uint32]
 BURN_IN = 0.25
 REFLECTION = -0.7
 PART = 2**14  # entries that a thread takes at a time; sums over parts do not depend on the number of threads
+LARGE = 2**20  # entries from which on the start is a few passes of descent: eigenvectors take too long
+START_PASSES = 6
 FREEDOM = 1.0  # of the priors of variances: worth one row
 LARGEST = 10.0  # variances over their usual ones
-MEAN_PRECISION = 16.0  # the mean of all values has the prior N(0, 1/16): in the middle half of the bounds
 USUAL_VARIANCE = 0.2  # of latent values, where the data cannot tell
 SIGNAL_SHARE = 0.1  # of the variance of latent values, expected of factors
 OFFSET_SHARE = 0.02  # and of each mode's offsets: little, for where there are none they only add noise
@@ -46,17 +50,17 @@ class Chain:
         shape: tuple[int, ...],
         links: list[Links],
         seed: int,
-        pool: ThreadPoolExecutor | None,
+        threads: int,
     ) -> None:
-        self.law, self.shape, self.links, self.pool = law, shape, links, pool
+        self.law, self.shape, self.links, self.threads = law, shape, links, threads
         self.generator = np.random.default_rng(seed)
         self.model = family.model([np.zeros(block) for block in family.block_shapes(shape)])
         self.starts, self.widths = self.model.block_starts, self.model.block_widths
         self.offset_starts: Integers = np.concatenate([[0], np.cumsum(shape)[:-1]]).astype(np.int64)
-        stands, noise, self.mean = law.begin()
+        stands, self.noise, self.mean = law.begin()
         self.data = Entries.of(coordinates, stands, shape)
         self.offsets = np.zeros(sum(shape))
-        self._start(stands, noise)
+        self._start(stands, self.noise)
         count = len(law)
         self.means, self.latent, self.precisions = np.empty(count), np.empty(count), np.empty(count)
         self.centres = [np.zeros((size, self.model.ranks[mode] + 1)) for mode, size in enumerate(shape)]
@@ -64,6 +68,9 @@ class Chain:
         self.parts = [(first, min(first + PART, count)) for first in range(0, count, PART)]
         self.row_parts = [self._row_parts(mode) for mode in range(len(shape))]
         self.last_mode = 0
+        self.lists: LatentLists | None = None
+        if self.model.core is None and count >= FEWEST_FAST:
+            self.lists = LatentLists(self.data.coordinates, self.data.begins, shape, self.model.ranks[0])
 
     def _start(self, stands: Floats, noise: float) -> None:
         """Shrunken offsets, spectral factors, and priors of the expected scale."""
@@ -81,14 +88,28 @@ class Chain:
             self.offsets[self.offset_starts[mode] : self.offset_starts[mode] + size] = part
             targets = targets - part[index]
         self.entry_variance = prior_variance(self.model, own)
-        self.parameters = spectral_start(self.data, targets, self.model, own, residual, self.generator)
+        if self.model.core is None and len(targets) >= LARGE:
+            self.parameters = self._descended(stands)
+        else:
+            self.parameters = spectral_start(self.data, targets, self.model, own, residual, self.generator)
         largest = 3 * math.sqrt(self.entry_variance)
         np.clip(self.parameters, -largest, largest, out=self.parameters)
         offsets = OFFSET_SHARE * variance
         self.usual = [np.append(np.full(rank, self.entry_variance), offsets) for rank in self.model.ranks]
         self.row_precisions = [1 / np.append(usual[:-1], own) for usual in self.usual]
-        self.link_precisions = [1 / (LINK_SHARE * usual) for usual in self.usual]
+        self.link_precisions = [
+            np.tile(1 / (LINK_SHARE * usual), (len(links.weights), 1))
+            for usual, links in zip(self.usual, self.links, strict=True)
+        ]
         self.core_precision = 1 / self.entry_variance
+
+    def _descended(self, stands: Floats) -> Floats:
+        """Factors after a few passes of descent, for large data; what offsets would explain is in them, too."""
+        descent = ParallelSGD(iterations=START_PASSES, threads=1)  # whatever the number of threads: the same start
+        run = descent.solve_entries(self.data.coordinates, stands, self.shape, self.model.family, self.generator)
+        self.mean = run.offsets.mean
+        self.offsets[:] = 0.0
+        return run.model.parameters.copy()
 
     def _row_parts(self, mode: int) -> list[tuple[int, int]]:
         """Ranges of rows with about PART entries each."""
@@ -102,9 +123,14 @@ class Chain:
     ) -> list[Any]:
         """Run a kernel over all entries, or these parts, by all threads; its results in the order of the parts."""
         ranges = self.parts if parts is None else parts
-        if self.pool is None:
-            return [kernel(*arguments, *part) for part in ranges]
-        return [task.result() for task in [self.pool.submit(kernel, *arguments, *part) for part in ranges]]
+        found: list[Any] = [None] * len(ranges)
+
+        def work(thread: int) -> None:
+            for place in range(thread, len(ranges), self.threads):
+                found[place] = kernel(*arguments, *ranges[place])
+
+        run_apart(work, self.threads)
+        return found
 
     def key(self) -> np.uint64:
         """The key of the next streams."""
@@ -117,36 +143,45 @@ class Chain:
 
     def sweep(self, sweep: int, planned: int) -> None:
         """Draw everything once."""
-        self.share(posterior.predict_means, *self.numbers, self.mean, self.means)
+        self._predict()
         tune = sweep < BURN_IN * planned
         self.law.draw(self.means, self.key(), self.generator, self.share, tune, self.latent, self.precisions)
-        weight = float(self.precisions.sum()) + MEAN_PRECISION
-        move = float(self.precisions @ (self.latent - self.means)) - MEAN_PRECISION * self.mean
+        level, doubt = self.law.level
+        weight = float(self.precisions.sum()) + 1 / doubt
+        move = float(self.precisions @ (self.latent - self.means)) + (level - self.mean) / doubt
         self.mean += move / weight + self.generator.standard_normal() / math.sqrt(weight)
-        reflection = REFLECTION if sweep >= BURN_IN * planned else 0.0  # far from the target it would delay
+        reflection = REFLECTION if self.law.fixed and not tune else 0.0  # far from the target it would delay
+        if self.lists is not None:
+            self.share(gibbs_rows.pair_up, self.latent, self.precisions, self.lists.latent)
         order = len(self.shape)
         for step in range(order):
             mode = (sweep + step) % order  # the last one drawn is each in turn
-            self.share(
-                posterior.draw_rows,
-                *self.numbers,
-                self.mean,
-                self.latent,
-                self.precisions,
-                self.data.orders[mode],
-                self.data.begins[mode],
-                mode,
-                self.prior_means[mode],
-                self.row_precisions[mode],
-                reflection,
-                self.centres[mode],
-                self.key(),
-                parts=self.row_parts[mode],
-            )
+            self._draw_rows(mode, reflection)
             self._draw_prior(mode)
             self.last_mode = mode
         if self.model.core is not None:
             self._draw_core()
+
+    def _predict(self) -> None:
+        """Means of all entries; large CP models by sorted entries."""
+        if self.lists is None:
+            self.share(posterior.predict_means, *self.numbers, self.mean, self.means)
+            return
+        self.lists.pack(self.parameters, self.offsets)
+        self.share(gibbs_rows.cp_means, *self.lists.place(0), self.mean, self.means, parts=self.lists.parts[0])
+
+    def _draw_rows(self, mode: int, reflection: float) -> None:
+        """The rows of one mode with their offsets."""
+        prior = self.prior_means[mode], self.row_precisions[mode], reflection, self.centres[mode], self.key()
+        if self.lists is None:
+            order, begins = self.data.orders[mode], self.data.begins[mode]
+            arguments = *self.numbers, self.mean, self.latent, self.precisions, order, begins, mode, *prior
+            self.share(posterior.draw_rows, *arguments, parts=self.row_parts[mode])
+            return
+        width = self.model.ranks[mode] + 1
+        arguments = *self.lists.place(mode), self.mean, self.lists.latent, width, *prior
+        self.share(gibbs_rows.cp_draw_rows, *arguments, parts=self.lists.parts[mode])
+        self.lists.unpack(mode, self.parameters, self.offsets)
 
     def rows(self, mode: int) -> Floats:
         """Rows of a mode with their offsets as the last column."""
@@ -167,9 +202,9 @@ class Chain:
         precision = size * own + prior
         beta = own * (links.features.T @ rows) / precision + normal(precision.shape) / np.sqrt(precision)
         self.prior_means[mode] = links.features @ beta
-        if links.size:
-            squares = (beta[1:] ** 2 / links.weights[1:, None]).sum(axis=0)
-            self.link_precisions[mode] = self._precisions(squares, links.size, LINK_SHARE * usual)
+        for group in links.groups:
+            squares = (beta[group] ** 2 / links.weights[group, None]).sum(axis=0)
+            self.link_precisions[mode][group] = self._precisions(squares, group.stop - group.start, LINK_SHARE * usual)
         squares = ((rows - self.prior_means[mode]) ** 2).sum(axis=0)
         self.row_precisions[mode] = self._precisions(squares, size, usual)
 

@@ -5,6 +5,8 @@ Terms are whole numbers, so neither the order of the entries nor the number of t
 
 from __future__ import annotations
 
+from threading import Lock
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
-MOST_STEPS = 2.0**50  # grid steps in a clip norm: more than any plan asks for
+MOST_STEPS = 2.0**40  # grid steps in a clip norm: more than any plan asks for
+NEAR = 2**20  # bytes: what fits a core's own cache, more or less, needs no asking ahead
+EXACT = 2.0**53  # up to here doubles are exact whole numbers
 
 
 def local_order(coordinates: Coordinates, model: FactorModel) -> Integers:
@@ -44,22 +48,26 @@ def joint_sums(
         layout = (model.parameters, model.block_starts, model.block_widths, coordinates, values)
         gradients.entry_sums(*layout, chosen, m, grid, totals)
         return totals
+    if not chosen.all():
+        coordinates, values = coordinates[chosen], values[chosen]
     workers = sensible_threads(threads, len(values), model.order)
     R, length = model.ranks[0], padded(model.ranks[0], np.float64)
     parameters = padded_parameters(model, np.float64)
     starts = tuple(int(start) for start in np.cumsum([0, *model.shape])[:-1] * length)
-    parts = [aligned_zeros(parameters.size, np.int64) for _ in range(workers)]
+    constants = Constants(model.order, R, 2 * parameters.nbytes > NEAR)
+    at_once = int(EXACT * grid / m)  # entries whose sum is surely exact in doubles; at least 2^13
     cuts = np.linspace(0, len(values), workers + 1).astype(np.int64)
-    constants = Constants(model.order, R)
+    totals = np.zeros(model.parameters.size, dtype=np.int64)
+    alone = Lock()
 
     def work(thread: int) -> None:
-        first, last = int(cuts[thread]), int(cuts[thread + 1])
-        gradients.cp_entry_sums(
-            parameters, starts, coordinates, values, chosen, m, grid, parts[thread], constants, first, last
-        )
+        sums = aligned_zeros(parameters.size, np.float64)
+        for first in range(int(cuts[thread]), int(cuts[thread + 1]), at_once):
+            last = min(first + at_once, int(cuts[thread + 1]))
+            layout = (parameters, starts, coordinates, values)
+            gradients.cp_entry_sums(*layout, m, grid, sums, constants, length, first, last)
+            with alone:
+                gradients.move_whole(sums, length, R, totals)
 
     run_apart(work, workers)
-    sums = parts[0]
-    for part in parts[1:]:
-        sums += part
-    return np.ascontiguousarray(sums.reshape(-1, length)[:, :R]).ravel()
+    return totals

@@ -24,9 +24,18 @@ Integers = NDArray[np.int64]
 Share = Callable[..., list[Any]]  # runs a kernel over all entries, in parts: share(kernel, *arguments)
 
 USUAL_SIGMA = 0.45  # of ratings from 1 to 5: 0.9 stars
+USUAL_LEVEL = (0.0, 1 / 16)  # prior mean and variance of the mean of all values: in the middle half of the bounds
 LEAST_SIGMA = 1e-4
-LEVELS_EM = 200
+SPREAD_DOUBT = 0.1  # of the log of a known variance of all values
+LEAST_SHARE = 0.3  # of a known spread, for sigma
+SCORED_REACH, SCORED_PLACES = 2.0, 801  # of means for which scores are tabulated
+LEVELS_EM = 1000  # slow where few symbols tell two levels apart
 MOST_FOR_INFORMATION = 20_000
+
+
+def unexplained(spread: float, explained: float) -> float:
+    """Standard deviation about means of this variance, of values with a known spread."""
+    return math.sqrt(max(spread**2 - explained, (LEAST_SHARE * spread) ** 2))
 
 
 class NoiseLaw(ABC):
@@ -40,11 +49,17 @@ class NoiseLaw(ABC):
         Cuts between levels, as last drawn; empty where values are numbers.
     levels : array
         What is predicted for a latent value between two cuts; empty where it is the value itself.
+    level : tuple of float
+        Prior mean and variance of the mean of all values.
+    fixed : bool
+        Whether numbers and precisions stay good for means far from the last ones, so that draws may be over-relaxed.
     """
 
     sigma: float
     cuts: Floats
     levels: Floats
+    level: tuple[float, float] = USUAL_LEVEL
+    fixed: bool = True
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -84,9 +99,22 @@ class Symbols(NoiseLaw):
     levels : centred values of the levels, increasing
     ordered : the levels are all the values there are, and how far apart they lie is to be found (ordered probit; first
         and last cut stay half-way, for scale); False: they are bins of a continuous value, cut half-way
+    around : mean and spread of all values where these are known better than symbols tell them: two symbols, say, tell
+        of a mean in units of sigma only
+    scored : take the likelihood of a mean for normal about the last one, in all sweeps: nearly exact where rows have
+        many symbols that tell little each, whose draws of what is behind them would hardly move
     """
 
-    def __init__(self, symbols: ArrayLike, chances: ArrayLike, levels: ArrayLike, *, ordered: bool) -> None:
+    def __init__(
+        self,
+        symbols: ArrayLike,
+        chances: ArrayLike,
+        levels: ArrayLike,
+        *,
+        ordered: bool,
+        around: tuple[float, float] | None = None,
+        scored: bool = False,
+    ) -> None:
         self.symbols: Integers = np.ascontiguousarray(symbols, dtype=np.int64)
         self.chances: Floats = np.ascontiguousarray(chances, dtype=np.float64)
         grid = np.asarray(levels, dtype=np.float64)
@@ -106,15 +134,20 @@ class Symbols(NoiseLaw):
         self._gap = (grid[-1] - grid[0]) / (len(grid) - 1)
         self._steps: Floats = np.eye(1 + len(self._free))
         self._tuned = 0
+        self.around, self.scored = around, scored
+        self.fixed = not scored
 
     def __len__(self) -> int:
         return len(self.symbols)
 
     def begin(self) -> tuple[Floats, float, float]:
-        from scipy.special import ndtri
+        from scipy.special import ndtr, ndtri
 
         found = np.bincount(self.symbols, minlength=self.chances.shape[1]).astype(np.float64)
         shares = np.full(len(self.grid), 1 / len(self.grid))
+        if self.around is not None:
+            shares = np.maximum(np.diff(ndtr((self.cuts - self.around[0]) / self.around[1])), 1e-6)
+            shares /= shares.sum()
         for _ in range(LEVELS_EM):  # likeliest shares of the levels, from the symbols
             each = shares[:, None] * self.chances
             shares = (each / np.maximum(each.sum(axis=0), 1e-300)) @ (found + 1e-3)
@@ -134,6 +167,8 @@ class Symbols(NoiseLaw):
         explained = float(shares @ (self.chances @ stands**2))
         stands *= float(shares @ (self.grid - mean) ** 2) / max(explained, 1e-12)  # slope one on the level
         noise = float(shares @ (self.chances @ stands**2)) - float(shares @ (self.grid - mean) ** 2)
+        if self.around is not None:
+            mean = self.around[0]
         return (mean + stands)[self.symbols], max(noise, 0.0), mean
 
     def draw(
@@ -146,11 +181,30 @@ class Symbols(NoiseLaw):
         values: Floats,
         precisions: Floats,
     ) -> None:
+        explained = float(means.var())
+
         def likelihood(cuts: Floats, sigma: float) -> float:
             parts = share(latent.symbols_likelihood, self.symbols, self.chances, cuts, sigma, means)
             shift = cuts[self._free] - self._middles[self._free - 1]
-            return math.fsum(parts) - 2 * math.log(sigma / USUAL_SIGMA) ** 2 - float((shift / self._gap) @ shift) / 2
+            belief = 2 * math.log(sigma / USUAL_SIGMA) ** 2
+            if self.around is not None:
+                belief = (math.log((sigma**2 + explained) / self.around[1] ** 2) / SPREAD_DOUBT) ** 2 / 2
+            return math.fsum(parts) - belief - float((shift / self._gap) @ shift) / 2
 
+        if self.around is not None and self.chances.shape[1] == 2:  # which tell of means in units of sigma only
+            self.sigma = unexplained(self.around[1], explained)
+        else:
+            self._walk(likelihood, means, generator, tune)
+        if self.scored or (tune and self.around is not None):
+            self._scored(means, values, precisions)
+            return
+        share(latent.draw_behind_symbols, self.symbols, self.chances, self.cuts, self.sigma, means, key, values)
+        precisions[:] = self.sigma**-2
+
+    def _walk(
+        self, likelihood: Callable[[Floats, float], float], means: Floats, generator: np.random.Generator, tune: bool
+    ) -> None:
+        """One step of the random walk of cuts and log sigma."""
         if tune:
             if self._tuned % 10 == 0:
                 self._measure_steps(means)
@@ -166,8 +220,26 @@ class Symbols(NoiseLaw):
             and chance < likelihood(cuts, sigma) - likelihood(self.cuts, self.sigma)
         ):
             self.cuts, self.sigma = cuts, sigma
-        share(latent.draw_behind_symbols, self.symbols, self.chances, self.cuts, self.sigma, means, key, values)
-        precisions[:] = self.sigma**-2
+
+    def _scored(self, means: Floats, values: Floats, precisions: Floats) -> None:
+        """Fisher scoring in place of draws: m + score / information, with that information for a precision.
+
+        Where a symbol tells little, draws of what is behind it leave the start by that share in a sweep only. These
+        sweeps are not used: the law that is sampled after them stays exact.
+        """
+        from scipy.special import ndtr
+
+        places = np.linspace(-SCORED_REACH, SCORED_REACH, SCORED_PLACES)
+        distances = (self.cuts - places[:, None]) / self.sigma
+        chances = np.maximum(np.diff(ndtr(distances), axis=1) @ self.chances, 1e-300)
+        density = np.exp(-(distances**2) / 2) / (math.sqrt(2 * math.pi) * self.sigma)
+        slopes = -np.diff(density, axis=1) @ self.chances
+        information = (slopes**2 / chances).sum(axis=1)
+        information = np.maximum(information, 0.01 * float(information.max()))
+        nearest = np.rint((np.clip(means, -SCORED_REACH, SCORED_REACH) / SCORED_REACH + 1) / 2 * (SCORED_PLACES - 1))
+        place = nearest.astype(np.int64)
+        precisions[:] = information[place]
+        values[:] = means + (slopes / chances)[place, self.symbols] / precisions
 
     def _measure_steps(self, means: Floats) -> None:
         """Steps of the random walk of log sigma and cuts: 2.4 / sqrt(number) of their spread given the means."""
@@ -184,9 +256,14 @@ class Symbols(NoiseLaw):
 
 @final
 class NoisyNumbers(NoiseLaw):
-    """Numbers with Gaussian noise of a known standard deviation, Laplace noise of a known scale, or neither."""
+    """Numbers with Gaussian noise of a known standard deviation, Laplace noise of a known scale, or neither.
 
-    def __init__(self, values: ArrayLike, *, noise_std: float = 0.0, laplace_scale: float = 0.0) -> None:
+    spread : standard deviation of all latent values where it is known better than noisy numbers tell it
+    """
+
+    def __init__(
+        self, values: ArrayLike, *, noise_std: float = 0.0, laplace_scale: float = 0.0, spread: float | None = None
+    ) -> None:
         self.numbers: Floats = np.ascontiguousarray(values, dtype=np.float64)
         self.noise_std = checks.nonnegative_number("noise_std", noise_std)
         self.laplace_scale = checks.nonnegative_number("laplace_scale", laplace_scale)
@@ -194,6 +271,7 @@ class NoisyNumbers(NoiseLaw):
             raise InputError("noise_std and laplace_scale must not both be above 0, got both; noise has one law")
         self.cuts = self.levels = np.empty(0)
         self.sigma = USUAL_SIGMA
+        self.spread = spread
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -204,6 +282,8 @@ class NoisyNumbers(NoiseLaw):
         left = float(((self.numbers - mean) ** 2).mean()) - noise if len(self.numbers) else 0.0
         if noise > USUAL_SIGMA**2:  # which drowns the moments
             left = USUAL_SIGMA**2
+        if self.spread is not None:
+            left = self.spread**2
         self.sigma = min(max(0.85 * math.sqrt(max(left, 0.0)), 10 * LEAST_SIGMA), 1.0)
         return self.numbers, noise, mean
 
@@ -229,7 +309,10 @@ class NoisyNumbers(NoiseLaw):
             variance = sigma**2 + known
             return -len(residuals) / 2 * math.log(variance) - squares / (2 * variance)
 
-        self._walk(gaussian, generator, 8)
+        if self.spread is None:
+            self._walk(gaussian, generator, 8)
+        else:
+            self.sigma = unexplained(self.spread, float(means.var()))
         values[:] = self.numbers
         precisions[:] = 1 / (self.sigma**2 + known)
 

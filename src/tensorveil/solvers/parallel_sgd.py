@@ -153,21 +153,26 @@ class ParallelSGD:
             core[(np.arange(min(zero.ranks)),) * zero.order] += 1.0
             first[-core.size :] = core.ravel()
         shift = LEVEL - mean / std if constant else 0.0
+        start = zero.replace_parameters(first)
+        del zero, first  # large models: one copy of their numbers is enough
         layout: Strata | SerialTucker
         if is_tucker:
             layout = SerialTucker(coordinates, values, 1 / std, shift)
         else:
-            layout = Strata.of(coordinates, values, zero, threads, dtype, generator, 1 / std, shift)
+            layout = Strata.of(coordinates, values, start, threads, dtype, generator, 1 / std, shift)
         rate = self.learning_rate
         for _ in range(MOST_RESTARTS + 1):
-            parameters = layout.pack(zero.replace_parameters(first))
-            losses = self._descend(layout, parameters, zero, rate, std, generator, progress)
+            parameters = layout.pack(start)
+            losses = self._descend(layout, parameters, start, rate, std, generator, progress)
             if losses is not None:
-                found = layout.unpack(parameters, zero) * abs(std) ** (1 / blocks)
+                unpack = type(layout).unpack
+                del layout  # the entries, before the numbers are copied
+                found = unpack(parameters, start)
+                found *= abs(std) ** (1 / blocks)
                 if std < 0:
-                    found[: zero.factors[0].size] *= -1
-                offsets = Offsets(-shift * std, [None] * zero.order)
-                return ParallelSGDRun(zero.replace_parameters(found), offsets, losses, threads, rate)
+                    found[: start.factors[0].size] *= -1
+                offsets = Offsets(-shift * std, [None] * start.order)
+                return ParallelSGDRun(start.replace_parameters(found), offsets, losses, threads, rate)
             rate /= 2
         raise DivergenceError(
             f"SGD must stay finite, but diverged with learning_rate {self.learning_rate:g} and "

@@ -29,14 +29,22 @@ class Links:
     """Features of the indices of one mode, made orthogonal: F^T F = I_n times the identity, the constant first.
 
     A row's prior mean is F beta, beta_k ~ N(0, weights_k / kappa): equal priors of the features as they were given.
+    Each group of features has a kappa of its own, so that one that tells nothing is not taken for as good as another;
+    of a group counts what the groups before it leave.
     """
 
-    def __init__(self, features: Floats, size: int) -> None:
-        centred = features - features.mean(axis=0) if features.size else np.empty((size, 0))
-        left, singular, _ = np.linalg.svd(centred, full_matrices=False)
-        used = singular > 1e-4 * math.sqrt(size)  # of features of mean square one; less is rounding, or tells nothing
-        self.features: Floats = np.column_stack([np.ones(size), math.sqrt(size) * left[:, used]])
-        self.weights: Floats = np.concatenate([[1.0], singular[used] ** 2 / size])
+    def __init__(self, groups: Sequence[Floats], size: int) -> None:
+        self.features: Floats = np.ones((size, 1))
+        self.weights: Floats = np.ones(1)
+        self.groups: list[slice] = []  # where the features of a group are
+        for group in groups:
+            left_over = group - self.features @ (self.features.T @ group) / size
+            left, singular, _ = np.linalg.svd(left_over, full_matrices=False)
+            used = singular > 1e-4 * math.sqrt(size)  # of mean square one; less is rounding, or tells nothing
+            if used.any():
+                self.groups.append(slice(len(self.weights), len(self.weights) + int(used.sum())))
+                self.features = np.column_stack([self.features, math.sqrt(size) * left[:, used]])
+                self.weights = np.concatenate([self.weights, singular[used] ** 2 / size])
 
     @property
     def size(self) -> int:
@@ -57,7 +65,7 @@ def pattern_features(coordinates: Coordinates, shape: tuple[int, ...]) -> list[F
 
 
 def given_features(features: Sequence[ArrayLike | None], shape: tuple[int, ...]) -> list[Floats]:
-    """Public feature matrices of the modes, checked and brought to mean 0 and variance 1; None: none for that mode."""
+    """Public feature matrices of the modes, checked, centred, of mean square one an index; None: none for that mode."""
     if len(features) != len(shape):
         raise InputError(f"features must be one matrix or None a mode, got {len(features)} for {len(shape)} modes")
     made = []
@@ -72,7 +80,8 @@ def given_features(features: Sequence[ArrayLike | None], shape: tuple[int, ...])
             )
         spread = matrix.std(axis=0)
         varying = spread > 0
-        made.append((matrix[:, varying] - matrix[:, varying].mean(axis=0)) / spread[varying])
+        columns = (matrix[:, varying] - matrix[:, varying].mean(axis=0)) / spread[varying]
+        made.append(columns / math.sqrt(max(columns.shape[1], 1)))  # together as much as the pattern
     return made
 
 

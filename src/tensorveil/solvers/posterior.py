@@ -3,7 +3,8 @@
     latent value of entry w ~ N(m_w, sigma^2),    m_w = mean + offsets_w + xhat_w,
     row i of mode n with its offset ~ N(F_i beta_n, 1 / lambda_n),    beta_n ~ N(0, weights / kappa_n),
 
-F the features of the mode (a constant, and side information), lambda and kappa one number a column, with weak priors.
+F the features of the mode (a constant, and side information), lambda one number a column, kappa one a column and group
+of features (the pattern's, those given), with weak priors.
 What was released tells of the latent values through its law of noise (noise_laws.py). Each sweep draws all of them in
 turn, each from its law given the rest; what the draws predict, averaged, is the posterior mean.
 """
@@ -12,8 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import final
 
@@ -29,7 +28,7 @@ from tensorveil.models.offsets import Offsets
 from tensorveil.models.posterior_mean import PosteriorDraws
 from tensorveil.solvers.diagnostics import effective_size, split_rhat
 from tensorveil.solvers.gibbs import BURN_IN, PART, Chain
-from tensorveil.solvers.noise_laws import NoiseLaw
+from tensorveil.solvers.noise_laws import USUAL_SIGMA, NoiseLaw
 from tensorveil.solvers.pattern_features import Links, given_features, pattern_features
 
 Floats = NDArray[np.float64]
@@ -44,6 +43,7 @@ ENOUGH_DRAWS = 400  # effective ones, of the median watched entry
 MOST_RHAT = 1.05
 MOST_NUMBERS = 5 * 10**7  # of all draws kept
 FEWEST_KEPT = 8
+MOST_SLOWNESS = 2.0
 
 
 @final
@@ -78,8 +78,9 @@ class Posterior:
 
     Parameters
     ----------
-    sweeps : at most so many; None: 48 to 320, a fifth of the number of entries. The first quarter is not used. Sampling
-        ends before where R-hat and the effective number of draws say that it may.
+    sweeps : at most so many; None: 48 to 320, a fifth of the number of entries, and up to twice as many where symbols
+        tell little of ordered levels, which are then sampled slowly. The first quarter is not used. Sampling ends
+        before where R-hat and the effective number of draws say that it may.
     draws : how many draws the model keeps, at most; fewer for very large models
     threads : None: one a core. The result does not depend on it.
     pattern : whether where values were observed is side information (pattern_features.py)
@@ -98,7 +99,7 @@ class Posterior:
     """
 
     sweeps: int | None = None
-    draws: int = 100
+    draws: int = 160
     threads: int | None = None
     pattern: bool = True
     features: Sequence[ArrayLike | None] | None = field(default=None, repr=False, compare=False)
@@ -109,11 +110,12 @@ class Posterior:
                 checks.positive_integer(name, getattr(self, name))
         checks.positive_integer("draws", self.draws)
 
-    def planned_sweeps(self, entries: int) -> int:
+    def planned_sweeps(self, entries: int, slowness: float = 1.0) -> int:
         """Most sweeps for so many entries."""
         if self.sweeps is not None:
             return self.sweeps
-        return min(max(entries // ENTRIES_A_SWEEP, FEWEST_SWEEPS), MOST_SWEEPS)
+        usual = min(max(entries // ENTRIES_A_SWEEP, FEWEST_SWEEPS), MOST_SWEEPS)
+        return round(usual * min(max(slowness, 1.0), MOST_SLOWNESS))
 
     def solve(
         self,
@@ -139,24 +141,25 @@ class Posterior:
         threads = self.threads or available_cores()
         if len(law) <= PART:
             threads = 1
-        planned = self.planned_sweeps(len(law))
-        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
-            links = [Links(part, len(part)) for part in self._side_information(coordinates, shape)]
-            chain = Chain(coordinates, law, family, shape, links, checks.seed(seed) or 0, pool)
-            kept = _Kept(self, chain, planned)
-            for sweep in range(planned):
-                chain.sweep(sweep, planned)
-                if progress is not None:
-                    progress(sweep + 1, planned)
-                if kept.enough_after(sweep):
-                    break
+        known = self._side_information(coordinates, shape)
+        links = [Links(groups, size) for groups, size in zip(known, shape, strict=True)]
+        chain = Chain(coordinates, law, family, shape, links, checks.seed(seed) or 0, threads)
+        slowness = 1 + chain.noise / USUAL_SIGMA**2 if len(law.levels) else 1.0
+        planned = self.planned_sweeps(len(law), slowness)
+        kept = _Kept(self, chain, planned)
+        for sweep in range(planned):
+            chain.sweep(sweep, planned)
+            if progress is not None:
+                progress(sweep + 1, planned)
+            if kept.enough_after(sweep):
+                break
         return kept.finish(chain, sweep + 1)
 
-    def _side_information(self, coordinates: Coordinates, shape: tuple[int, ...]) -> list[Floats]:
-        """Features of every mode."""
+    def _side_information(self, coordinates: Coordinates, shape: tuple[int, ...]) -> list[list[Floats]]:
+        """Groups of features of every mode: the pattern's, and those that were given."""
         found = pattern_features(coordinates, shape) if self.pattern else [np.empty((size, 0)) for size in shape]
         given = [None] * len(shape) if self.features is None else self.features
-        return [np.column_stack(both) for both in zip(found, given_features(given, shape), strict=True)]
+        return [list(both) for both in zip(found, given_features(given, shape), strict=True)]
 
 
 class _Kept:

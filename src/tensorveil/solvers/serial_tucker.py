@@ -43,7 +43,8 @@ class SerialTucker:
         packed[core.size : len(packed) - length] = model.parameters[:-size]
         return packed
 
-    def unpack(self, packed: NDArray[Any], model: FactorModel) -> Floats:
+    @staticmethod
+    def unpack(packed: NDArray[Any], model: FactorModel) -> Floats:
         """The model's numbers: factors, then the core."""
         size, length = _sizes(model)
         core = packed[: model.ranks[0] * length].reshape(-1, length)

@@ -111,7 +111,7 @@ class SortedEntries:
         moments = np.empty((size, 2))
         self._by_parts(statistics.cp_value_statistics, mode, packed, R, 0.0, R, limits, g, H, moments)
         trace, squares = moments.sum(axis=0)
-        matrices = RowMatrices(H, R, float(trace), float(squares), self.lists[mode], self.threads)
+        matrices = RowMatrices(H, limits, R, float(trace), float(squares), self.lists[mode], self.threads)
         return limits, np.ascontiguousarray(g[:, :R]), matrices
 
     def _by_parts(
@@ -152,9 +152,10 @@ class SortedEntries:
 @final
 @dataclass(frozen=True)
 class RowMatrices:
-    """Matrices H of the rows of a mode: lower triangles in rows filled up to whole vectors."""
+    """Matrices H of the rows of a mode: lower triangles in rows filled up to whole vectors, and their limits."""
 
     triangles: Floats
+    limits: Floats
     rank: int
     trace: float  # of all of them
     squares: float  # of all their numbers
@@ -180,6 +181,7 @@ class RowMatrices:
             for part in range(thread, len(cuts) - 1, self.threads):
                 statistics.spectral_solutions(
                     self.triangles,
+                    self.limits,
                     length,
                     g,
                     prior,
@@ -212,6 +214,11 @@ def _sorted(coordinates: Coordinates, values: Floats, mode: int, size: int, dtyp
     others = np.empty((len(values) + ridge.AHEAD, coordinates.shape[1] - 1), dtype=np.uint32)
     sorted_values = np.empty(len(values), dtype=dtype)
     ridge.sort_by_mode(coordinates, values, mode, begins, others, sorted_values)
-    parts = min(max(len(values) // ENTRIES_A_PART, FEWEST_PARTS), MOST_PARTS)
-    cuts = np.searchsorted(begins, np.linspace(0, len(values), parts + 1)[1:-1])
-    return ModeList(others, sorted_values, begins, np.concatenate([[0], np.minimum(cuts, size), [size]]))
+    return ModeList(others, sorted_values, begins, part_cuts(begins, len(values), size))
+
+
+def part_cuts(begins: Integers, count: int, size: int) -> Integers:
+    """Ends of parts of the rows of a mode with about as many entries each."""
+    parts = min(max(count // ENTRIES_A_PART, FEWEST_PARTS), MOST_PARTS)
+    cuts = np.searchsorted(begins, np.linspace(0, count, parts + 1)[1:-1])
+    return np.concatenate([[0], np.minimum(cuts, size), [size]])

@@ -130,9 +130,10 @@ class Strata:
         """The model's numbers as `visit` wants them."""
         return padded_parameters(model, self.dtype)
 
-    def unpack(self, parameters: NDArray[Any], model: FactorModel) -> Floats:
+    @staticmethod
+    def unpack(parameters: NDArray[Any], model: FactorModel) -> Floats:
         """The model's numbers as models want them."""
-        return unpadded(parameters, model, self.dtype)
+        return unpadded(parameters, model, parameters.dtype)
 
     def passes_at_once(self) -> int:
         """How many passes are made between two looks at the loss."""
@@ -213,12 +214,10 @@ def tile_order(coordinates: NDArray[np.uint32], shape: tuple[int, ...], bytes_a_
     It reads coordinates only.
     """
     entries, largest = len(coordinates), int(np.argmax(shape))
-    if sum(shape) * bytes_a_row <= 4 * TILE_BYTES:
-        return np.arange(entries)
     key = np.zeros(entries, dtype=np.uint64)
     for n, size in enumerate(shape):
         if n != largest:
-            cuts = max(1, -(-size * bytes_a_row // (2 * TILE_BYTES)))
+            cuts = max(1, -(-size * bytes_a_row // TILE_BYTES))
             key *= np.uint64(cuts)
             key += (np.arange(size) * cuts // size).astype(np.uint64)[coordinates[:, n]]
     key *= np.uint64(shape[largest])

@@ -1,0 +1,275 @@
+"""Public features of the indices of a mode, such as genres of films: a matrix, or a table matched by labels."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensorveil.data import tables
+from tensorveil.data.labels import coordinates_of
+from tensorveil.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tensorveil.data.observations import Observations
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MOST_CATEGORIES = 100  # of one column; more are names rather than kinds
+MOST_COLUMNS = 1000
+MATRIX = "a matrix"
+TABLE = "a table"
+SHOWN = 3
+
+
+@final
+@dataclass(frozen=True)
+class PublicInput:
+    """What a certificate says of features: for which mode, from where, their columns, and the SHA-256 of the source."""
+
+    mode: str
+    name: str
+    columns: tuple[str, ...]
+    sha256: str
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Numbers of every index of a mode, and where they came from.
+
+    Attributes
+    ----------
+    matrix : array (indices of the mode, columns)
+    columns : tuple of str
+        What each number is; `genre=drama` is 1 where the column `genre` says drama, else 0.
+    name : str
+        The name of the file, or "a table", "a matrix".
+    sha256 : str
+        Of the file's bytes, or of the matrix as little-endian floats, row by row.
+    """
+
+    matrix: Floats
+    columns: tuple[str, ...]
+    name: str
+    sha256: str
+
+    @classmethod
+    def of_matrix(cls, given: ArrayLike, mode: str) -> Features:
+        """A matrix with one row an index, or a vector."""
+        try:
+            matrix = np.array(given, dtype=np.float64, order="C")
+        except (TypeError, ValueError) as error:
+            raise InputError(f"features of {mode!r} must be numbers, got something else; encode them") from error
+        matrix = matrix[:, None] if matrix.ndim == 1 else matrix
+        if matrix.ndim != 2 or not np.isfinite(matrix).all():
+            raise InputError(
+                f"features of {mode!r} must be a finite matrix, one row an index, got shape {matrix.shape}"
+                + ("" if matrix.ndim != 2 else " with numbers that are not finite")
+                + "; give one row an index"
+            )
+        if matrix.shape[1] > MOST_COLUMNS:
+            raise InputError(
+                f"features of {mode!r} must be at most {MOST_COLUMNS:,} columns, got {matrix.shape[1]:,}; "
+                "leave some out"
+            )
+        matrix.setflags(write=False)
+        columns = tuple(f"column {number}" for number in range(matrix.shape[1]))
+        return cls(matrix, columns, MATRIX, hashlib.sha256(matrix.astype("<f8").tobytes()).hexdigest())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.matrix, dtype=dtype) if copy else np.asarray(self.matrix, dtype=dtype)
+
+
+def public_inputs(features: Mapping[str, ArrayLike] | None) -> tuple[PublicInput, ...]:
+    """Features as certificates name them."""
+    found = []
+    for mode, given in (features or {}).items():
+        made = given if isinstance(given, Features) else Features.of_matrix(given, mode)
+        found.append(PublicInput(mode, made.name, made.columns, made.sha256))
+    return tuple(found)
+
+
+def features_for(observations: Observations, features: Mapping[str, Any]) -> dict[str, Features]:
+    """Features of modes, one row an index of these observations.
+
+    Parameters
+    ----------
+    features : mode -> a matrix with one row an index; or a table (Arrow, pandas, polars, a dict of columns) or a file
+        (CSV, TSV, Parquet) with a row a label: labels in the column that is called as the mode, else in the first one,
+        and in every other column numbers, or texts, which become one column of zeros and ones for each of them. Rows
+        whose labels the observations do not have are left out; every label that they have needs a row.
+
+    Examples
+    --------
+    >>> from tensorveil.data.observations import Observations
+    >>> rated = Observations([[0, 0], [1, 1]], [4.0, 2.0], (2, 2), mode_names=["user", "film"],
+    ...                      labels=[None, ["Alien", "Big"]])
+    >>> films = {"film": ["Big", "Casino", "Alien"], "year": [1988, 1995, 1979], "genre": ["comedy", "crime", "horror"]}
+    >>> found = features_for(rated, {"film": films})["film"]
+    >>> found.columns
+    ('year', 'genre=comedy', 'genre=horror')
+    >>> found.matrix.tolist()
+    [[1979.0, 0.0, 1.0], [1988.0, 1.0, 0.0]]
+    """
+    if not isinstance(features, Mapping):
+        raise InputError(f"features must map names of modes, got {type(features).__name__}; write {{mode: matrix}}")
+    names = list(observations.mode_names)
+    found = {}
+    for mode, given in features.items():
+        if mode not in names:
+            raise InputError(f"features must be of modes {names}, got {mode!r}; correct the name")
+        found[mode] = _features_of(given, observations, names.index(mode))
+    return found
+
+
+def standardised(
+    features: Mapping[str, ArrayLike] | None, mode_names: Sequence[str], shape: tuple[int, ...]
+) -> dict[int, Floats]:
+    """Features by mode number, centred, with mean square one an index, all columns of a mode together."""
+    found: dict[int, Floats] = {}
+    for name, given in dict(features or {}).items():
+        if name not in mode_names:
+            raise InputError(f"features must be of modes {list(mode_names)}, got {name!r}; correct the name")
+        mode = list(mode_names).index(name)
+        matrix = (given if isinstance(given, Features) else Features.of_matrix(given, name)).matrix
+        if len(matrix) != shape[mode]:
+            raise InputError(
+                f"features of {name!r} must be a finite matrix with {shape[mode]} rows, one an index, "
+                f"got shape {matrix.shape}; give one row an index"
+            )
+        spread = matrix.std(axis=0)
+        varying = spread > 1e-12 * np.maximum(1.0, np.abs(matrix).max(axis=0, initial=0.0))
+        if varying.any():
+            columns = (matrix[:, varying] - matrix[:, varying].mean(axis=0)) / spread[varying]
+            found[mode] = columns / math.sqrt(columns.shape[1])
+    return found
+
+
+def _features_of(given: Any, observations: Observations, mode: int) -> Features:
+    name = observations.mode_names[mode]
+    if isinstance(given, Features):
+        made = given
+    elif isinstance(given, str | os.PathLike):
+        return _from_file(Path(given), observations, mode)
+    elif isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__"):
+        table = tables.arrow_table(given)
+        matrix, columns = _matched(table, observations, mode, TABLE)
+        return Features(matrix, columns, TABLE, Features.of_matrix(matrix, name).sha256)
+    else:
+        made = Features.of_matrix(given, name)
+    if len(made.matrix) != observations.shape[mode]:
+        raise InputError(
+            f"features of {name!r} must be a matrix with {observations.shape[mode]} rows, one an index, "
+            f"got shape {made.matrix.shape}; give one row an index"
+        )
+    return made
+
+
+def _from_file(path: Path, observations: Observations, mode: int) -> Features:
+    from tensorveil.data.files import read_table
+
+    name = observations.mode_names[mode]
+    if path.suffix.lower() not in (".csv", ".tsv", ".parquet", ".pq"):
+        raise InputError(f"features of {name!r} must be in a .csv, .tsv or .parquet file, got {path.name}; convert it")
+    try:
+        contents = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"features of {name!r} must be in a file that can be read, got {os.fspath(path)!r} ({error.strerror}); "
+            "correct the path"
+        ) from error
+    matrix, columns = _matched(read_table(path), observations, mode, path.name)
+    return Features(matrix, columns, path.name, hashlib.sha256(contents).hexdigest())
+
+
+def _matched(table: pa.Table, observations: Observations, mode: int, source: str) -> tuple[Floats, tuple[str, ...]]:
+    """The rows of a table in the order of the mode's indices, encoded, and the names of the columns."""
+    name, size = observations.mode_names[mode], observations.shape[mode]
+    told = table.column_names
+    if len(set(told)) != len(told) or len(told) < 2:
+        raise InputError(
+            f"features of {name!r} must be a table with a column of labels and others, all of different names, "
+            f"got {told} in {source}; correct its header"
+        )
+    key = name if name in told else told[0]
+    labels = observations.labels[mode]
+    where = coordinates_of({name: table.column(key)}, [name], [labels], [observations.bins[mode]])[:, 0]
+    rows = np.flatnonzero((where >= 0) & (where < size))
+    row_of = np.full(size, -1)
+    row_of[where[rows]] = rows
+    if len(rows) > np.count_nonzero(row_of >= 0):
+        raise InputError(
+            f"every label of {name!r} must have one row in {source}, got several for some; keep one of them"
+        )
+    missing = np.flatnonzero(row_of < 0)
+    if len(missing):
+        raise InputError(
+            f"every label of {name!r} must have a row in column {key!r} of {source}, got none for {len(missing):,} of "
+            f"{size:,}: {_shown(labels, missing)}; add rows for them"
+        )
+    parts, columns = [], []
+    for column in told:
+        if column != key:
+            names, numbers = _encoded(table.column(column).take(row_of), column, source)
+            parts.append(numbers)
+            columns += names
+    matrix = Features.of_matrix(np.column_stack(parts), name).matrix
+    return matrix, tuple(columns)
+
+
+def _encoded(column: Any, name: str, source: str) -> tuple[list[str], Floats]:
+    """Numbers as they are, texts as a column of zeros and ones for each of them."""
+    import pyarrow as pa
+
+    cells = tables.plain_column(column)
+    kind = cells.type
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    codes, found = tables.distinct(cells) if texts else (np.empty(0, np.int64), pa.array([], pa.string()))
+    categories = found.to_pylist()
+    if cells.null_count or "" in categories:
+        raise InputError(
+            f"the column {name!r} of {source} must have no empty cells for the labels of the data, got some; "
+            "fill them or leave the column out"
+        )
+    if pa.types.is_boolean(kind):
+        return [name], cells.cast(pa.int8()).to_numpy().astype(np.float64)[:, None]
+    if not texts:
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise InputError(
+                f"the column {name!r} of {source} must hold numbers or texts, got {kind}; convert it or leave it out"
+            )
+        numbers = tables.as_floats(cells)
+        if not np.isfinite(numbers).all():
+            raise InputError(f"the column {name!r} of {source} must hold finite numbers, got others; correct them")
+        return [name], numbers[:, None]
+    known = np.isfinite(tables.text_numbers(found))
+    if known.any() and not known.all():
+        odd = categories[int(np.flatnonzero(~known)[0])]
+        raise InputError(
+            f"the column {name!r} of {source} must hold numbers alone or names alone, got both, e.g. {odd!r}; "
+            "correct it or leave it out"
+        )
+    if len(categories) > MOST_CATEGORIES:
+        raise InputError(
+            f"the column {name!r} of {source} must hold numbers, or at most {MOST_CATEGORIES} different texts, "
+            f"got {len(categories):,}; leave it out"
+        )
+    order = np.argsort(np.array(categories, dtype=object))
+    return [f"{name}={categories[place]}" for place in order], (codes[:, None] == order).astype(np.float64)
+
+
+def _shown(labels: Any, missing: Integers) -> str:
+    """The first few labels, or indices where there are none; they are public."""
+    first = [str(number if labels is None else labels[number]) for number in missing[:SHOWN].tolist()]
+    return ", ".join(first) + (", ..." if len(missing) > SHOWN else "")

@@ -1,0 +1,63 @@
+"""Factors that stand for something given: columns of one mode, and what the indices of another mode do with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.models.factor_model import FactorModel, ModelFamily
+
+Floats = NDArray[np.float64]
+
+
+def zero_factors(family: ModelFamily, shape: tuple[int, ...]) -> FactorModel:
+    """The family's model that adds nothing."""
+    return family.model([np.zeros(block) for block in family.block_shapes(shape)])
+
+
+def linked_factors(
+    model: FactorModel, mode: int, columns: Floats, partner: int, rows: Floats | None = None
+) -> FactorModel:
+    """A model that predicts columns[i] @ rows[j] for index i of `mode` and j of `partner`, whatever the others are.
+
+    Columns beyond the model's ranks are left out. Without rows the partner's are zero: its owners find their own.
+    """
+    width = min(model.ranks[mode], model.ranks[partner], columns.shape[1])
+    blocks: list[Any] = [np.zeros_like(factor) for factor in model.factors]
+    blocks[mode][:, :width] = columns[:, :width]
+    if rows is not None:
+        blocks[partner][:, :width] = rows[:, :width]
+    for other in range(model.order):
+        if other not in (mode, partner):
+            blocks[other][:, : width if model.core is None else 1] = 1.0
+    if model.core is not None:
+        core = np.zeros_like(model.core)
+        for place in range(width):
+            core[tuple(place if one in (mode, partner) else 0 for one in range(model.order))] = 1.0
+        blocks.append(core)
+    return model.family.model(blocks)
+
+
+def item_columns(offsets: Floats, counts: Floats, sizes: Floats, given: Floats | None) -> Floats:
+    """What is known of the indices of a mode, most telling first: offset, log count, directions of given features.
+
+    Zero on average over counts; each of the three has mean square one, all its columns together.
+
+    Parameters
+    ----------
+    counts, sizes : of every index, not negative; `sizes` are above zero
+    """
+    shares = counts / max(float(counts.sum()), 1e-300)
+    made = [offsets[:, None], np.log(sizes)[:, None]]
+    if given is not None:
+        left, singular, _ = np.linalg.svd(given, full_matrices=False)
+        made.append(left * singular)
+    return np.column_stack([_even(columns - shares @ columns) for columns in made])
+
+
+def _even(columns: Floats) -> Floats:
+    """Mean square one; nothing, if they are all but zero."""
+    size = float(np.sqrt(np.square(columns).sum(axis=1).mean()))
+    return np.asarray(columns / size) if size > 1e-9 else np.empty((len(columns), 0))

@@ -1,0 +1,79 @@
+"""How much every single observation adds to the sum of each of its indices, where coordinates are public.
+
+What an observation may add to all its sums together is fixed by privacy; how it is shared is free. An index with many
+observations is known well by a small part of each, and the rest tells more about the other modes' indices. Reads
+coordinates only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MOST_ROUNDS, FEWEST_ROUNDS = 200, 10
+MOST_READINGS = 2e7  # of observations, over all rounds
+
+
+def observation_weights(
+    rows: Sequence[Integers], sizes: Sequence[int], noise: float, offset: float, residual: float, pure: bool
+) -> list[Floats]:
+    """For each mode, the weight of every observation in the sum of its index; of one observation they add up to 1
+    (pure), or their squares do (Gaussian noise).
+
+    They make the expected variance of offsets as small as local search can: given weights a, an index is known with
+    variance (noise + residual * sum a^2) / (sum a)^2, against the prior variance `offset`. Indices count by the root of
+    their number of observations: half way between cells as observed and all cells alike.
+
+    Parameters
+    ----------
+    noise : variance of the noise on a sum
+    offset, residual : variances of offsets, and of what they leave of a value
+    """
+    from scipy.optimize import minimize
+
+    power = 1.0 if pure else 0.5
+    starts = np.cumsum([0, *sizes])
+    importance = []
+    for row, size in zip(rows, sizes, strict=True):
+        roots = np.sqrt(np.bincount(row, minlength=size))
+        importance.append(roots / max(float(roots.sum()), 1e-300))
+
+    def shares(logits: Floats) -> Floats:
+        chosen = np.stack([logits[start + row] for start, row in zip(starts, rows, strict=False)])
+        chosen = np.exp(chosen - chosen.max(axis=0))
+        return np.asarray(np.maximum(chosen / chosen.sum(axis=0), 1e-12))
+
+    def error(logits: Floats) -> tuple[float, Floats]:
+        parts = shares(logits)
+        total, slopes = 0.0, np.empty_like(parts)
+        for mode, (row, size) in enumerate(zip(rows, sizes, strict=True)):
+            weights = parts[mode] ** power
+            n = np.bincount(row, weights=weights, minlength=size)
+            e = noise + residual * np.bincount(row, weights=weights**2, minlength=size)
+            below = offset * n**2 + e
+            total += float(importance[mode] @ (offset * e / below))
+            by_n = -2 * offset**2 * e * n / below**2 * importance[mode]
+            by_e = offset**2 * n**2 / below**2 * importance[mode]
+            slopes[mode] = power * weights * (by_n[row] + 2 * residual * weights * by_e[row])
+        slopes -= parts * slopes.sum(axis=0)
+        gradient = [
+            np.bincount(row, weights=slope, minlength=size)
+            for row, slope, size in zip(rows, slopes, sizes, strict=True)
+        ]
+        return total / offset, np.concatenate(gradient) / offset
+
+    rounds = int(np.clip(MOST_READINGS / max(len(rows[0]), 1), FEWEST_ROUNDS, MOST_ROUNDS))
+    # the gradient of an average is small: the stopping rule of the search would end it at once
+    scaled = minimize(
+        lambda logits: tuple(1e3 * part for part in error(logits)),
+        np.zeros(starts[-1]),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": rounds},
+    )
+    return list(shares(scaled.x) ** power)

@@ -1,0 +1,79 @@
+"""Indices that act differently on groups of the indices of another mode: groups, and effects given noisy sums.
+
+The sum of an index u over a group g is N_ug t_ug + residuals + noise, and its vector of effects t_u ~ N(0, P), where
+the covariance P between groups is fitted to the sums of all indices (EM), held near a generic one by a weak prior.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+ROUNDS = 30
+GROUPING_ROUNDS = 50
+PRIOR_COUNT = 4.0  # indices' worth of belief in the generic covariance, for each group
+
+
+def grouped(columns: Floats, weights: Floats, number: int) -> Integers:
+    """Groups of rows that are alike: weighted k-means, started from slices along the widest direction.
+
+    Parameters
+    ----------
+    columns : one row an index
+    weights : how much each index counts, not negative
+    """
+    if not columns.size:
+        return np.zeros(len(columns), dtype=np.int64)
+    shares = weights / max(float(weights.sum()), 1e-300)
+    centred = columns - shares @ columns
+    _, vectors = np.linalg.eigh(centred.T @ (shares[:, None] * centred))
+    along = centred @ vectors[:, -1]
+    order = np.argsort(along, kind="stable")
+    labels = np.empty(len(columns), dtype=np.int64)
+    labels[order] = np.minimum((np.cumsum(shares[order]) * number).astype(np.int64), number - 1)
+    for _ in range(GROUPING_ROUNDS):
+        centres = np.array(
+            [
+                np.average(centred[labels == one], axis=0, weights=shares[labels == one] + 1e-12)
+                if (labels == one).any()
+                else np.full(columns.shape[1], 1e9)
+                for one in range(number)
+            ]
+        )
+        nearest = np.square(centred[:, None, :] - centres).sum(axis=2).argmin(axis=1)
+        if np.array_equal(nearest, labels):
+            break
+        labels = nearest
+    return labels
+
+
+def group_effects(
+    sums: Floats, counts: Floats, noise_variances: Floats, residual: float, offset: float, interaction: float
+) -> Floats:
+    """Posterior means of the effects of every index on every group.
+
+    Parameters
+    ----------
+    sums, counts : arrays (indices, groups)
+    noise_variances : of the noise on each sum
+    residual : the variance of what effects leave of one value
+    offset, interaction : generic variances of what an index does to all groups alike, and to each by itself
+    """
+    size, number = sums.shape
+    generic = offset * np.ones((number, number)) + interaction * np.eye(number)
+    error = noise_variances + residual * counts
+    prior = generic
+    effects = np.zeros_like(sums)
+    diagonal = np.arange(number)
+    for _ in range(ROUNDS):
+        covariances = counts[:, :, None] * prior * counts[:, None, :]
+        covariances[:, diagonal, diagonal] += error
+        inverses = np.linalg.inv(covariances)
+        effects = (counts * np.einsum("ugh,uh->ug", inverses, sums)) @ prior
+        told = (counts[:, :, None] * inverses * counts[:, None, :]).sum(axis=0)
+        found = effects.T @ effects + size * prior - prior @ told @ prior
+        prior = (found + PRIOR_COUNT * number * generic) / (size + PRIOR_COUNT * number)
+    return effects
