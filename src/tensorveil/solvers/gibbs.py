@@ -148,7 +148,7 @@ class Chain:
         self.law.draw(self.means, self.key(), self.generator, self.share, tune, self.latent, self.precisions)
         level, doubt = self.law.level
         weight = float(self.precisions.sum()) + 1 / doubt
-        move = float(self.precisions @ (self.latent - self.means)) + (level - self.mean) / doubt
+        move = float(np.einsum("w,w", self.precisions, self.latent - self.means)) + (level - self.mean) / doubt
         self.mean += move / weight + self.generator.standard_normal() / math.sqrt(weight)
         reflection = REFLECTION if self.law.fixed and not tune else 0.0  # far from the target it would delay
         if self.lists is not None:
