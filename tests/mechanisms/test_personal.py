@@ -9,8 +9,8 @@ import tensorveil as tv
 from tensorveil.mechanisms.personal import (
     largest_feature,
     own_features,
+    owner_rows,
     personal_offsets,
-    personal_row,
     personal_rows,
     typical_feature,
 )
@@ -160,5 +160,6 @@ def test_an_owner_finds_offset_and_row_together(family):
     truth = 0.2 + features @ np.linspace(-0.3, 0.3, features.shape[1])
     observations = tv.Observations(where, BOUNDS.uncentred(truth), SHAPE, duplicates="keep")
     data = clip(observations, BOUNDS, tv.Unit.slice(0), bytes(32))
-    offset, row = personal_row(data, Completion(Offsets.none(3), model, 1.0, 5.0, 0), 0)
-    np.testing.assert_allclose(offset + features @ row, truth, atol=0.02)
+    offsets, rows = owner_rows(data, Completion(Offsets.none(3), model, 1.0, 5.0, 0), 0)
+    np.testing.assert_allclose(offsets[2] + features @ rows[2], truth, atol=0.02)
+    assert not np.delete(rows, 2, axis=0).any()

@@ -307,7 +307,7 @@ class InputPerturbation(Mechanism):
             budget = -float_above(-Fraction(plan.request.epsilon) / changes)  # [L2] rounded down
             whole = not self._continuous(data.bounds)
             channel = self._channel(data.bounds, budget)
-            told = whole and channel.information >= LEAST_FOR_LEVELS
+            told = whole and isinstance(self._solver(False), Posterior) and channel.information >= LEAST_FOR_LEVELS
             if told:
                 channel = told_levels(channel.levels, budget)
             inputs = dithered(data.bounds.uncentred(data.centred), channel.levels)  # [L3] each from its own value

@@ -31,14 +31,7 @@ def personal_offsets(data: BoundedObservations, values: Floats, offsets: Offsets
     return np.asarray(ordered_sums(rows, residuals, size) / (counts + OFFSET_RIDGE))
 
 
-def personal_rows(
-    data: BoundedObservations,
-    values: Floats,
-    offsets: Offsets,
-    model: FactorModel,
-    mode: int,
-    row_ridge: float = ROW_RIDGE,
-) -> Floats:
+def personal_rows(data: BoundedObservations, values: Floats, offsets: Offsets, model: FactorModel, mode: int) -> Floats:
     """Each index's own row by ridge regression on released blocks; no two indices meet in it. [P1]
 
     The rows are clipped to the length that a public start has, so that features stay of a public size.
@@ -62,26 +55,31 @@ def personal_rows(
         H,
     )
     matrices = square_matrices(H / STATISTIC_STEPS, width)
-    ridge = max(row_ridge * typical_feature(model, mode) ** 2 / limit**2, 1e-9)
+    ridge = max(ROW_RIDGE * typical_feature(model, mode) ** 2 / limit**2, 1e-9)
     rows = np.linalg.solve(matrices + ridge * np.eye(width), (g / STATISTIC_STEPS)[..., None])[..., 0] / limit
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(1.0, lengths / math.sqrt(width)))
 
 
-def personal_row(data: BoundedObservations, released: Completion, mode: int) -> tuple[float, Floats]:
-    """One owner's offset and row on the centred scale, from the release and the owner's own observations.
+def owner_rows(data: BoundedObservations, released: Completion, mode: int) -> tuple[Floats, Floats]:
+    """Offset and row of every owner on the centred scale, each from the release and the owner's own observations.
 
-    Together they are one ridge regression.
+    An owner's offset and row together are one ridge regression; those of owners without observations are zero.
     """
     model = released.factors
-    features = own_features(model, data.coordinates, mode)
-    design = np.column_stack([np.ones(len(data)), features])
+    design = np.column_stack([np.ones(len(data)), own_features(model, data.coordinates, mode)])
     ridge = np.full(design.shape[1], max(OWNER_RIDGE * typical_feature(model, mode) ** 2, 1e-9))
     ridge[0] = RESIDUAL_VARIANCE / OFFSET_VARIANCE
     residuals = data.centred - released.offsets.at(data.coordinates)
-    found = np.linalg.solve(design.T @ design + np.diag(ridge), design.T @ residuals)
-    row = found[1:] / max(1.0, float(np.linalg.norm(found[1:])) * largest_feature(model, mode) / OWNER_LIMIT)
-    return float(np.clip(found[0], -2.0, 2.0)), np.asarray(row)
+    longest = OWNER_LIMIT / largest_feature(model, mode)
+    found = np.zeros((data.shape[mode], design.shape[1]))
+    order = np.argsort(data.index(mode), kind="stable")
+    owners, starts = np.unique(data.index(mode)[order], return_index=True)
+    for owner, mine in zip(owners, np.split(order, starts[1:]), strict=True):
+        X = design[mine]
+        found[owner] = np.linalg.solve(X.T @ X + np.diag(ridge), X.T @ residuals[mine])
+    lengths = np.linalg.norm(found[:, 1:], axis=1, keepdims=True)
+    return np.clip(found[:, 0], -2.0, 2.0), found[:, 1:] / np.maximum(1.0, lengths / longest)
 
 
 def own_features(model: FactorModel, coordinates: NDArray[np.uint32], mode: int) -> Floats:

@@ -17,7 +17,7 @@ from tensorveil.data.labels import coordinates_of
 from tensorveil.data.observations import Observations
 from tensorveil.data.text_files import shown_names
 from tensorveil.errors import InputError, MissingDependencyError
-from tensorveil.mechanisms.personal import personal_offsets, personal_rows
+from tensorveil.mechanisms.personal import owner_rows
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
@@ -149,9 +149,10 @@ def everybody(release: Release, own: Observations) -> Completion:
         raise InputError("own rows must go with a joint release (unit slice, statistic perturbation), got another")
     mode = model.withheld_mode
     data = clip(own, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
-    offsets = model.offsets.with_mode(mode, personal_offsets(data, data.centred, model.offsets, mode))
+    own_offsets, own_rows = owner_rows(data, model, mode)
+    offsets = model.offsets.with_mode(mode, own_offsets)
     blocks = [np.array(factor) for factor in model.factors.factors]
-    blocks[mode] = personal_rows(data, data.centred, offsets, model.factors, mode)
+    blocks[mode] = own_rows
     if model.factors.core is not None:
         blocks.append(np.array(model.factors.core))
     return replace(model, offsets=offsets, factors=model.factors.family.model(blocks), withheld_mode=None)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.personal import personal_row
+from tensorveil.mechanisms.personal import owner_rows
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel, import_tensorly
 from tensorveil.privacy.bounds import Bounds, clip
@@ -262,11 +262,9 @@ class Release:
             )
         owner = int(owners[0])
         data = clip(own_observations, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
-        offset, row = personal_row(data, model, mode)
-        offsets = np.zeros(model.shape[mode])
-        offsets[owner] = offset
+        offsets, rows = owner_rows(data, model, mode)
         blocks = [np.array(factor) for factor in model.factors.factors]
-        blocks[mode][owner] = row
+        blocks[mode][owner] = rows[owner]
         if model.factors.core is not None:
             blocks.append(np.array(model.factors.core))
         return replace(
