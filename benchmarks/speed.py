@@ -70,17 +70,22 @@ def main() -> None:
             if not options.quick:
                 rows += peers_on(data)
             print(table([one for one in rows if one["workload"] == name]), flush=True)
+            write(options.json, rows)
             del data  # before the next one is made
     left_out = [name for name in (*PEERS, *UNADAPTED) if options.quick or name in UNADAPTED or not installed(name)]
     left_out += [] if compiler() else ["yardstick (no C compiler)"]
     print("left out:", ", ".join(left_out) or "nothing")
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    whole = options.json.with_suffix(".part")
-    whole.write_text(json.dumps(rows, indent=1) + "\n")
-    whole.replace(options.json)
     growth = [] if options.quick or options.workloads else grown()
     picture(rows, growth, options.json.with_suffix(".svg"))
     say("done")
+
+
+def write(path: Path, rows: list[Row]) -> None:
+    """All rows so far; the file is whole at any time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = path.with_suffix(".part")
+    whole.write_text(json.dumps(rows, indent=1) + "\n")
+    whole.replace(path)
 
 
 def measured(data: Workload, folder: Path | None) -> list[Row]:
