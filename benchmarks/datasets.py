@@ -67,7 +67,7 @@ def cases(quick: bool) -> Iterator[Case]:
     if _folder("ml-100k"):
         for split in ("ua", "ub"):
             draw = partial(_movielens, split)
-            yield Case("ml-100k", split, "value", draw, VALUE_EPSILONS, tv.CP(10))
+            yield Case("ml-100k", split, "value", draw, VALUE_EPSILONS, tv.CP(12))
         if not quick:
             for split in ("ua", "ub"):
                 draw = partial(_movielens, split)
@@ -78,7 +78,7 @@ def cases(quick: bool) -> Iterator[Case]:
     if quick:
         return
     if _folder("ml-latest-small"):
-        yield Case("ml-latest-small", "90/10", "value", _latest_small, (5.0,), tv.CP(10))
+        yield Case("ml-latest-small", "90/10", "value", _latest_small, (5.0,), tv.CP(12))
     for truth, epsilons in (("cp", (10.0, 5.0, 2.0, 1.0)), ("tucker", (5.0, 1.0))):
         family = tv.CP(3) if truth == "cp" else tv.Tucker(3)
         draw = partial(_synthetic, truth, 100, "variances")
@@ -87,7 +87,7 @@ def cases(quick: bool) -> Iterator[Case]:
         draw = partial(_synthetic, "cp", 20, kind)
         yield Case("20^3 cp", kind, "value", draw, (10.0, 5.0, 1.0, 0.1), tv.CP(3), reference="synthetic")
     if _folder("nyc-taxi"):
-        yield Case("nyc-taxi", "half", "value", _taxi, (5.0, 1.0), tv.CP(10))
+        yield Case("nyc-taxi", "half", "value", _taxi, (5.0, 1.0), tv.CP(12))
 
 
 def left_out() -> list[str]:

@@ -337,27 +337,33 @@ def grown_sweep(data: Workload, model: Any, repeats: int) -> float:
 
 
 def picture(rows: list[Row], growth: list[tuple[str, int, float, float]], path: Path) -> None:
-    """Ours against the yardstick, and time against size."""
+    """Ours against the yardstick, and time against size where that was measured."""
     import matplotlib
 
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     shown = [r for r in rows if r["system"].startswith("tensorveil") and r["ratio_to_yardstick"] is not None]
-    labels = [f"{r['workload']} {r['task']}{' f32' if 'single' in r['system'] else ''}" for r in shown]
-    left.barh(labels, [r["ratio_to_yardstick"] for r in shown], color="#4477aa")
+    labels = [f"{r['workload']} {r['task']}{' (single)' if 'single' in r['system'] else ''}" for r in shown]
+    figure, panels = plt.subplots(1, 2 if growth else 1, figsize=(11 if growth else 6, 5), layout="constrained")
+    left = panels[0] if growth else panels
+    bars = left.barh(labels, [r["ratio_to_yardstick"] for r in shown], color="#0072B2")
+    left.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
     left.axvline(1.0, color="black", linewidth=0.8)
+    left.set_xscale("log")
+    left.set_xlim(right=2 * max(r["ratio_to_yardstick"] for r in shown))
     left.invert_yaxis()
-    left.set_xlabel("time over the C yardstick's (sgd for gradient, als for gibbs)")
-    for task, colour in (("descent", "#4477aa"), ("sweep", "#cc6677")) if growth else ():
-        line = [(count, seconds) for name, count, seconds, _ in growth if name == task]
-        right.loglog(*zip(*line, strict=True), "o-", color=colour, label=task)
-    right.set_xlabel("observations")
-    right.set_ylabel("seconds of a pass")
-    if growth:
-        right.legend()
-    figure.savefig(path)
+    left.set_xlabel("time over the C yardstick's: its SGD epoch for sgd, gradient; its ALS sweep for the rest")
+    left.xaxis.label.set_fontsize(8)
+    names = (("descent", "SGD epoch", "#0072B2"), ("sweep", "ALS sweep, single", "#D55E00"))
+    for task, name, colour in names if growth else ():
+        line = [(count, seconds) for each, count, seconds, _ in growth if each == task]
+        panels[1].loglog(*zip(*line, strict=True), "o-", color=colour, label=name)
+        panels[1].set_xlabel("observations")
+        panels[1].set_ylabel("seconds of a pass")
+        panels[1].grid(alpha=0.3)
+        panels[1].legend()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def in_turns(
