@@ -37,7 +37,8 @@ MOST_FOR_SCORES = 0.5  # share of the information below which scores take the pl
 FEWEST_FOR_SCORES = 25.0  # where there are more than so many values' worth for each number, so that sums are normal
 FEWEST_A_NUMBER = 4.0  # and whole values' worth of it for each number of the model: fewer tell of no more than a slope
 SURELY_NOT_NOISE = 10.0  # what a model explains over what fits of so many numbers to noise explain
-HELD_OUT = 5  # every so manieth symbol, in a random order, is held out of the second chain
+HELD_OUT = 5  # one symbol in so many is held out of the second chain
+APART = math.sqrt(2) - 1  # its multiples decide which: as even as those of the golden ratio, which dither, but others
 MOST_HELD_OUT = 20_000
 EVIDENCE = math.log(20)  # for a model against the mean alone: without a signal one in 20 at most is so likely
 SHARES = np.linspace(0.0, 1.0, 21)  # of a model's deviations from the mean
@@ -162,10 +163,11 @@ def believed(
     A priori the share is 1, or any from 0 to 1, with equal chances. Symbols that the model did not see tell which;
     where they are not clearly likelier than with the mean alone the share is 0.
     """
-    order = np.random.default_rng(0).permutation(len(where))
-    held, rest = order[::HELD_OUT][:MOST_HELD_OUT], np.sort(np.delete(order, np.s_[::HELD_OUT]))
+    out = np.modf(np.arange(len(where)) * APART)[0] < 1 / HELD_OUT
+    held, rest = np.flatnonzero(out), np.flatnonzero(~out)
     if not len(rest):
         return 0.0, 0.0
+    held = held[:: -(-len(held) // MOST_HELD_OUT)]
     told = released.values_a_number(plan.request.family, plan.request.shape)
     second = sample_values(solver, released.law(rest, told), where[rest], plan, _named("second chain", progress))
     deviations = second.centred(np.ascontiguousarray(where[held])) - released.found.mean
