@@ -97,6 +97,7 @@ def main() -> None:
 
 def run(tasks: list[Task], seeds: int) -> Iterator[dict]:
     """Rows in the order of the tasks, every core at work; where a run fails, the error names its row."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes: a core each
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
     available = sorted(os.sched_getaffinity(0))

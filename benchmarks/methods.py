@@ -14,6 +14,7 @@ from datasets import Case, Drawn
 import tensorveil as tv
 from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise import NoiseSource
+from tensorveil.release.predictions import everybody
 
 PUBLISHED = ("input", "gradient", "output")
 Predicted = tuple[np.ndarray, float | None]  # predictions, and the share of test values inside 90 % intervals
@@ -97,13 +98,7 @@ def _ours(case: Case, drawn: Drawn, epsilon: float, seed: int) -> Predicted:
 
 def _joint(release: tv.Release, drawn: Drawn) -> np.ndarray:
     """Every owner predicts for itself, from the release and its own observations."""
-    mode = release.model.withheld_mode
-    owners, mine = drawn.where[:, mode], drawn.train.coordinates[:, mode]
-    predicted = np.full(len(drawn.truth), np.nan)
-    for owner in np.unique(owners):
-        chosen = owners == owner
-        predicted[chosen] = release.personalize(drawn.train.take(mine == owner)).predict(drawn.where[chosen])
-    return predicted
+    return everybody(release, drawn.train).predict(drawn.where)
 
 
 def _scaled(drawn: Drawn, solve: Callable) -> np.ndarray:
