@@ -78,7 +78,8 @@ def cases(quick: bool) -> Iterator[Case]:
     if quick:
         return
     if _folder("ml-latest-small"):
-        yield Case("ml-latest-small", "90/10", "value", _latest_small, (5.0,), tv.CP(12))
+        halves = {"mechanism": tv.InputPerturbation(levels=[half / 2 for half in range(1, 11)])}  # of stars: public
+        yield Case("ml-latest-small", "90/10", "value", _latest_small, (5.0,), tv.CP(12), options=halves)
     for truth, epsilons in (("cp", (10.0, 5.0, 2.0, 1.0)), ("tucker", (5.0, 1.0))):
         family = tv.CP(3) if truth == "cp" else tv.Tucker(3)
         draw = partial(_synthetic, truth, 100, "variances")
