@@ -357,7 +357,9 @@ def _told_what_is_spent() -> Iterator[None]:
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        notes = [note for note in getattr(error, "__notes__", ()) if note.endswith("counts as spent")]
+        from tensorveil.release.ledger import SPENT
+
+        notes = [note for note in getattr(error, "__notes__", ()) if note.endswith(SPENT)]
         for note in notes:
             say(note, aside=True)
         if not notes or isinstance(error, KeyboardInterrupt):

@@ -313,7 +313,7 @@ class SumPerturbation(Mechanism):
 class WeightedSums:
     """The sums that are released under public coordinates: their weights, and the posterior given them.
 
-    All of it but `totals` reads coordinates only.
+    All of it but `totals` reads coordinates, a released level and released sums only.
     """
 
     def __init__(self, data: BoundedObservations, event: Event, level: Level | None = None) -> None:
