@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 import tensorveil as tv
-from tensorveil.data.files import read_table
+from tensorveil.data.readers.files import read_table
 
 if TYPE_CHECKING:
     from methods import Method

@@ -13,7 +13,7 @@ from datasets import Case, Drawn
 
 import tensorveil as tv
 from tensorveil.privacy.bounds import clip
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.release.predictions import everybody
 
 PUBLISHED = ("input", "gradient", "output")

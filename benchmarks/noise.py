@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 
 
 def best(run: Callable[[], object], times: int = 5) -> float:

@@ -27,17 +27,17 @@ from workloads import NOISE, SIZES, Workload, workload
 from yardstick import Yardstick, compiler
 
 import tensorveil as tv
+from tensorveil.inference.posterior.laws import NoisyNumbers
+from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.block_updates import Entries, update_blocks
 from tensorveil.solvers.gradient_sums import joint_sums, local_order
-from tensorveil.solvers.noise_laws import NoisyNumbers
+from tensorveil.solvers.layouts.sorted_entries import SortedEntries
+from tensorveil.solvers.layouts.strata import Strata, padded_parameters
 from tensorveil.solvers.parallel_sgd import ParallelSGD
-from tensorveil.solvers.posterior import Posterior
 from tensorveil.solvers.serial_tucker import SerialTucker
-from tensorveil.solvers.sorted_entries import SortedEntries
-from tensorveil.solvers.strata import Strata, padded_parameters
 
 RESULTS = Path(__file__).with_name("results")
 THREADS = 2
@@ -241,7 +241,7 @@ def gibbs_sweep(data: Workload, modes: int = 3) -> float:
 
 def published_epoch(observations: tv.Observations, rank: int) -> tuple[float, float]:
     """Seconds of an epoch of Algorithm 2 and of the serial SGD it is made of."""
-    from tensorveil.mechanisms.published import GradientPerturbation
+    from tensorveil.published import GradientPerturbation
 
     sgd = tv.SGD(iterations=1, learning_rate=1e-6)
     noisy = min(

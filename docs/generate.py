@@ -7,7 +7,7 @@ from pathlib import Path
 import tensorveil as tv
 from tensorveil.privacy.guarantee import SCHEMA_VERSION, STATUSES, Guarantee
 from tensorveil.privacy.theorems import THEOREMS
-from tensorveil.release.certificate import Certificate
+from tensorveil.release.certificate.certificate import Certificate
 
 FOLDER = Path(__file__).parent
 UNITS = ("value", "slice_values", "entry", "slice")

@@ -11,7 +11,7 @@ from functools import lru_cache
 import charts
 import study
 import tensorveil as tv
-from tensorveil.data.movielens import find_movielens
+from tensorveil.data.datasets.movielens import find_movielens
 
 RANKS = (2, 3, 5, 10)
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)

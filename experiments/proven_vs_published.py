@@ -9,7 +9,7 @@ import charts
 import study
 import tensorveil as tv
 from tensorveil.privacy.bounds import clip
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 DELTA = 1e-6  # for gradient and statistic perturbation; input and output perturbation are pure here

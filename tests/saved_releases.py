@@ -12,9 +12,9 @@ from unittest import mock
 import numpy as np
 
 import tensorveil as tv
-from tensorveil.models.posterior_mean import PosteriorDraws
+from tensorveil.models.draws import PosteriorDraws
 from tensorveil.release import saving
-from tensorveil.release.certificate import Certificate
+from tensorveil.release.certificate.certificate import Certificate
 
 SHAPE = (6, 5, 4)
 NAMES = ("user", "film", "day")
@@ -81,7 +81,9 @@ def saved(kind):
     """The release and its folder, with a short page for the report, which takes long; nobody writes to it."""
     folder = Path(tempfile.mkdtemp(prefix="tensorveil-test-")) / kind
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
-    with mock.patch("tensorveil.release.report.report_html", lambda release, certificate: f"<p>{certificate.unit}</p>"):
+    with mock.patch(
+        "tensorveil.release.report.report.report_html", lambda release, certificate: f"<p>{certificate.unit}</p>"
+    ):
         return made(kind), made(kind).save(folder)
 
 

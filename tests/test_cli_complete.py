@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import tensorveil as tv
 from tensorveil.cli import app as cli
-from tensorveil.release.ledger import Ledger
+from tensorveil.release.ledger.ledger import Ledger
 
 FILES = {"model.safetensors", "labels.json", "certificate.json", "report.html"}
 

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import tensorveil as tv
 from tensorveil.cli import app as cli
-from tensorveil.privacy.events import PureEvent
-from tensorveil.privacy.filters import Charge
+from tensorveil.privacy.accounting.events import PureEvent
+from tensorveil.privacy.accounting.filters import Charge
 
 FILMS = ("--dataset", "films", "--unit", "value", "--epsilon", "1", "--delta", "1e-6")
 

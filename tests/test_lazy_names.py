@@ -28,8 +28,8 @@ def test_each_public_name_is_the_thing_in_its_home(name):
 
 
 def test_public_modules_are_modules_and_classes_are_classes():
-    assert tensorveil.published.__name__ == "tensorveil.mechanisms.published"
-    assert tensorveil.synthetic.__name__ == "tensorveil.data.synthetic"
+    assert tensorveil.published.__name__ == "tensorveil.published"
+    assert tensorveil.synthetic.__name__ == "tensorveil.data.datasets.synthetic"
     assert tensorveil.CP.__module__ == "tensorveil.models.cp"
 
 

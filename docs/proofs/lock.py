@@ -18,16 +18,16 @@ from tensorveil.privacy.theorems import PROVEN_FUNCTIONS, THEOREMS
 FOLDER = Path(__file__).parent
 LOCK = FOLDER / "proofs.lock"
 MODULES = (
-    "tensorveil.privacy.divergences",
-    "tensorveil.privacy.filters",
+    "tensorveil.privacy.accounting.divergences",
+    "tensorveil.privacy.accounting.filters",
     "tensorveil.mechanisms.level",
     "tensorveil.mechanisms.private_offsets",
     "tensorveil.mechanisms.private_range",
-    "tensorveil.mechanisms.input_perturbation",
-    "tensorveil.mechanisms.gradient_perturbation",
-    "tensorveil.mechanisms.output_perturbation",
-    "tensorveil.mechanisms.statistic_perturbation",
-    "tensorveil.mechanisms.sum_perturbation",
+    "tensorveil.mechanisms.input",
+    "tensorveil.mechanisms.gradient",
+    "tensorveil.mechanisms.output",
+    "tensorveil.mechanisms.statistic",
+    "tensorveil.mechanisms.sums",
 )
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tensorveil import audit as audit
-    from tensorveil.data import synthetic as synthetic
+    from tensorveil import published as published
+    from tensorveil.data.datasets import synthetic as synthetic
+    from tensorveil.data.datasets.movielens import download_movielens as download_movielens
+    from tensorveil.data.datasets.movielens import load_movielens as load_movielens
     from tensorveil.data.features import Features as Features
     from tensorveil.data.features import features_for as features_for
-    from tensorveil.data.files import read as read
-    from tensorveil.data.movielens import download_movielens as download_movielens
-    from tensorveil.data.movielens import load_movielens as load_movielens
     from tensorveil.data.observations import Observations as Observations
+    from tensorveil.data.readers.files import read as read
     from tensorveil.data.scaling import BiScaling as BiScaling
     from tensorveil.data.scaling import MinMaxScaling as MinMaxScaling
     from tensorveil.errors import BudgetError as BudgetError
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from tensorveil.errors import InputError as InputError
     from tensorveil.errors import TensorveilError as TensorveilError
     from tensorveil.errors import UnprovenError as UnprovenError
-    from tensorveil.mechanisms import published as published
-    from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation as GradientPerturbation
-    from tensorveil.mechanisms.input_perturbation import InputPerturbation as InputPerturbation
-    from tensorveil.mechanisms.output_perturbation import OutputPerturbation as OutputPerturbation
-    from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation as StatisticPerturbation
-    from tensorveil.mechanisms.sum_perturbation import SumPerturbation as SumPerturbation
+    from tensorveil.inference.posterior.sampler import Posterior as Posterior
+    from tensorveil.mechanisms.gradient import GradientPerturbation as GradientPerturbation
+    from tensorveil.mechanisms.input import InputPerturbation as InputPerturbation
+    from tensorveil.mechanisms.output import OutputPerturbation as OutputPerturbation
+    from tensorveil.mechanisms.statistic import StatisticPerturbation as StatisticPerturbation
+    from tensorveil.mechanisms.sums import SumPerturbation as SumPerturbation
     from tensorveil.mechanisms.with_offsets import WithOffsets as WithOffsets
     from tensorveil.metrics import rmse as rmse
     from tensorveil.models import algebra as algebra
@@ -36,19 +37,18 @@ if TYPE_CHECKING:
     from tensorveil.models.tucker import Tucker as Tucker
     from tensorveil.models.tucker import TuckerModel as TuckerModel
     from tensorveil.privacy.bounds import Bounds as Bounds
-    from tensorveil.privacy.exact_noise import ExactNoise as ExactNoise
     from tensorveil.privacy.guarantee import Guarantee as Guarantee
+    from tensorveil.privacy.noise.exact import ExactNoise as ExactNoise
     from tensorveil.privacy.plan import Plan as Plan
     from tensorveil.privacy.units import Unit as Unit
-    from tensorveil.release.certificate import Certificate as Certificate
+    from tensorveil.release.certificate.certificate import Certificate as Certificate
+    from tensorveil.release.certificate.verification import verify as verify
     from tensorveil.release.fitting import complete as complete
     from tensorveil.release.fitting import fit as fit
-    from tensorveil.release.ledger import Ledger as Ledger
+    from tensorveil.release.ledger.ledger import Ledger as Ledger
     from tensorveil.release.release import Release as Release
-    from tensorveil.release.verification import verify as verify
     from tensorveil.solvers.als import ALS as ALS
     from tensorveil.solvers.parallel_sgd import ParallelSGD as ParallelSGD
-    from tensorveil.solvers.posterior import Posterior as Posterior
     from tensorveil.solvers.sgd import SGD as SGD
     from tensorveil.solvers.start import NormalStart as NormalStart
     from tensorveil.solvers.start import UniformStart as UniformStart
@@ -59,13 +59,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "ALS": "tensorveil.solvers.als",
     "Bounds": "tensorveil.privacy.bounds",
-    "GradientPerturbation": "tensorveil.mechanisms.gradient_perturbation",
-    "InputPerturbation": "tensorveil.mechanisms.input_perturbation",
-    "OutputPerturbation": "tensorveil.mechanisms.output_perturbation",
+    "GradientPerturbation": "tensorveil.mechanisms.gradient",
+    "InputPerturbation": "tensorveil.mechanisms.input",
+    "OutputPerturbation": "tensorveil.mechanisms.output",
     "Plan": "tensorveil.privacy.plan",
     "Release": "tensorveil.release.release",
-    "StatisticPerturbation": "tensorveil.mechanisms.statistic_perturbation",
-    "SumPerturbation": "tensorveil.mechanisms.sum_perturbation",
+    "StatisticPerturbation": "tensorveil.mechanisms.statistic",
+    "SumPerturbation": "tensorveil.mechanisms.sums",
     "Unit": "tensorveil.privacy.units",
     "UnprovenError": "tensorveil.errors",
     "complete": "tensorveil.release.fitting",
@@ -73,20 +73,20 @@ _HOMES = {
     "BiScaling": "tensorveil.data.scaling",
     "BudgetError": "tensorveil.errors",
     "CP": "tensorveil.models.cp",
-    "Certificate": "tensorveil.release.certificate",
+    "Certificate": "tensorveil.release.certificate.certificate",
     "CPModel": "tensorveil.models.cp",
     "DivergenceError": "tensorveil.errors",
-    "ExactNoise": "tensorveil.privacy.exact_noise",
+    "ExactNoise": "tensorveil.privacy.noise.exact",
     "Features": "tensorveil.data.features",
     "Guarantee": "tensorveil.privacy.guarantee",
     "InputError": "tensorveil.errors",
-    "Ledger": "tensorveil.release.ledger",
+    "Ledger": "tensorveil.release.ledger.ledger",
     "MinMaxScaling": "tensorveil.data.scaling",
     "NormalStart": "tensorveil.solvers.start",
     "Observations": "tensorveil.data.observations",
     "ParallelSGD": "tensorveil.solvers.parallel_sgd",
     "SGD": "tensorveil.solvers.sgd",
-    "Posterior": "tensorveil.solvers.posterior",
+    "Posterior": "tensorveil.inference.posterior.sampler",
     "TensorveilError": "tensorveil.errors",
     "Tucker": "tensorveil.models.tucker",
     "TuckerModel": "tensorveil.models.tucker",
@@ -95,13 +95,13 @@ _HOMES = {
     "algebra": "tensorveil.models.algebra",
     "audit": "tensorveil.audit",
     "features_for": "tensorveil.data.features",
-    "download_movielens": "tensorveil.data.movielens",
-    "load_movielens": "tensorveil.data.movielens",
-    "published": "tensorveil.mechanisms.published",
-    "read": "tensorveil.data.files",
+    "download_movielens": "tensorveil.data.datasets.movielens",
+    "load_movielens": "tensorveil.data.datasets.movielens",
+    "published": "tensorveil.published",
+    "read": "tensorveil.data.readers.files",
     "rmse": "tensorveil.metrics",
-    "synthetic": "tensorveil.data.synthetic",
-    "verify": "tensorveil.release.verification",
+    "synthetic": "tensorveil.data.datasets.synthetic",
+    "verify": "tensorveil.release.certificate.verification",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.data.observations import Observations
-from tensorveil.mechanisms.published import GradientPerturbation
 from tensorveil.metrics import rmse
 from tensorveil.models.cp import CP
+from tensorveil.published import GradientPerturbation
 from tensorveil.release.release import Release
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.sgd import SGD

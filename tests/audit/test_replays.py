@@ -9,7 +9,9 @@ import pytest
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import ReplayError, replay
-from tensorveil.mechanisms import private_offsets, statistic_perturbation, sums
+from tensorveil.mechanisms import noisy_sums as sums
+from tensorveil.mechanisms import private_offsets
+from tensorveil.mechanisms import statistic as statistic_perturbation
 from tensorveil.mechanisms.base import Design, Mechanism, no_progress, split_budget
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets

@@ -7,7 +7,7 @@ import pytest
 
 import tensorveil as tv
 from tensorveil.audit.worlds import MECHANISMS, PROVEN, PUBLISHED, audit_mechanism, released_numbers, two_worlds
-from tensorveil.privacy.events import GaussianEvent
+from tensorveil.privacy.accounting.events import GaussianEvent
 
 MODELS = ("cp", "tucker")
 UNITS = ("value", "slice_values:user", "entry", "slice:user")

@@ -11,8 +11,9 @@ import scipy.io
 import scipy.sparse
 
 import tensorveil as tv
-from tensorveil.data import array_files, sources
-from tensorveil.data.files import coordinates_of, read, read_table
+from tensorveil.data.readers import arrays as array_files
+from tensorveil.data.readers import sources
+from tensorveil.data.readers.files import coordinates_of, read, read_table
 from tensorveil.errors import InputError, SizeError
 from written_rows import MODES
 

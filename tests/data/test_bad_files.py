@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tensorveil.data import text_files
-from tensorveil.data.files import coordinates_of, read
+from tensorveil.data.readers import text as text_files
+from tensorveil.data.readers.files import coordinates_of, read
 from tensorveil.errors import InputError
 from written_rows import MODES, NAMES, ROWS, text
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensorveil as tv
-from tensorveil.data.files import coordinates_of, read, read_table
-from tensorveil.data.movielens import load_movielens
+from tensorveil.data.datasets.movielens import load_movielens
+from tensorveil.data.readers.files import coordinates_of, read, read_table
 from tensorveil.errors import InputError, UnprovenError
 from written_rows import DAY, MODES, NAMES, ROWS, entries, text
 

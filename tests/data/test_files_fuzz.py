@@ -14,9 +14,9 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tensorveil.data.files import coordinates_of, read, read_table
 from tensorveil.data.observations import Observations
-from tensorveil.data.sources import FORMATS
+from tensorveil.data.readers.files import coordinates_of, read, read_table
+from tensorveil.data.readers.sources import FORMATS
 from tensorveil.errors import TensorveilError
 
 NAMES = ["user", "film", "stars", "time"]

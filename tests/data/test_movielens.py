@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensorveil.data import movielens
-from tensorveil.data.movielens import download_movielens, find_movielens, load_movielens
+from tensorveil.data.datasets import movielens
+from tensorveil.data.datasets.movielens import download_movielens, find_movielens, load_movielens
 from tensorveil.errors import DownloadError, InputError
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tensorveil.data import synthetic
+from tensorveil.data.datasets import synthetic
 from tensorveil.errors import InputError
 
 

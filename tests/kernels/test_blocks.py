@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import oracles
-from tensorveil.kernels import blocks
+from tensorveil.kernels.reference import blocks
 from tensorveil.models.cp import CPModel
 from tensorveil.models.tucker import TuckerModel
 

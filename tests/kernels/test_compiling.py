@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tensorveil
-from tensorveil.kernels import blocks, cp, tucker
+from tensorveil.kernels.reference import blocks, cp, tucker
 
 PROGRAM = """
 import numpy as np

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tensorveil.kernels import descent
+from tensorveil.kernels.fast import descent
 from tensorveil.kernels.vectors import Constants, padded
 from tensorveil.models.cp import CP
-from tensorveil.solvers.strata import Strata, padded_parameters, unpadded
+from tensorveil.solvers.layouts.strata import Strata, padded_parameters, unpadded
 
 SHAPES = {2: (7, 5), 3: (6, 5, 4), 4: (5, 4, 3, 3), 5: (4, 3, 3, 2, 3), 6: (3, 3, 2, 3, 2, 2)}
 CASES = [(2, 1), (2, 7), (3, 3), (3, 10), (3, 16), (3, 128), (4, 9), (5, 4), (6, 33)]

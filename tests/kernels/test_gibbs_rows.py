@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tensorveil.kernels import gibbs_rows, posterior
+from tensorveil.kernels.fast import gibbs_rows
+from tensorveil.kernels.reference import posterior
 from tensorveil.models.cp import CP
-from tensorveil.solvers.latent_lists import LatentLists
+from tensorveil.solvers.layouts.latent_lists import LatentLists
 
 SHAPES = {2: (30, 21), 3: (19, 8, 13), 4: (7, 5, 6, 4)}
 MEAN = 0.3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from oracles import ORDERS, RANKS, SHAPES, random_blocks
-from tensorveil.kernels import gradients
+from tensorveil.kernels.reference import gradients
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from tensorveil.kernels import latent
-from tensorveil.privacy.channels import design_channel
+from tensorveil.kernels.reference import latent
+from tensorveil.privacy.noise.channels import design_channel
 
 UNLIKELY = 1e-6
 LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from oracles import ORDERS, RANKS, SHAPES, random_blocks
-from tensorveil.kernels import least_squares
+from tensorveil.kernels.reference import least_squares
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.solvers.block_updates import Entries, solve_tucker_rows

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tensorveil.kernels.normal_tails import fill_tails, mass_between
+from tensorveil.kernels.fast.normal_tails import fill_tails, mass_between
 
 
 @pytest.mark.parametrize("count", [1, 4, 6003])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from oracles import ORDERS, RANKS, SHAPES, dense, random_blocks
-from tensorveil.kernels import posterior
+from tensorveil.kernels.reference import posterior
 from tensorveil.models.cp import CP
 from tensorveil.models.offsets import Offsets
 from tensorveil.models.tucker import Tucker

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tensorveil.kernels import ridge
+from tensorveil.kernels.fast import ridge
 from tensorveil.models.cp import CP
-from tensorveil.solvers.sorted_entries import SortedEntries, mode_variances
+from tensorveil.solvers.layouts.sorted_entries import SortedEntries, mode_variances
 
 SHAPES = {2: (9, 7), 3: (9, 5, 6), 4: (5, 4, 3, 4), 6: (4, 3, 2, 3, 2, 3)}
 CASES = [(2, 1, True), (3, 3, False), (3, 10, True), (3, 16, False), (4, 5, True), (6, 2, True), (3, 65, False)]

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorveil.kernels.statistics import STATISTIC_STEPS, block_features, feature_norms, row_statistics
+from tensorveil.inference.rows import posterior_rows, square_matrices
+from tensorveil.kernels.reference.statistics import STATISTIC_STEPS, block_features, feature_norms, row_statistics
 from tensorveil.models.cp import CPModel
 from tensorveil.models.tucker import TuckerModel
-from tensorveil.solvers.ridge_rows import posterior_rows, square_matrices
-from tensorveil.solvers.sorted_entries import SortedEntries
+from tensorveil.solvers.layouts.sorted_entries import SortedEntries
 
 SHAPE = (4, 3, 5)
 RNG = np.random.default_rng(7)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.mechanisms.automatic import NAMES, choose
+from tensorveil.mechanisms.auto import NAMES, choose
 from tensorveil.privacy.plan import Request
 
 UNITS = ("value", "entry", "slice:user", "slice_values:user")

@@ -7,19 +7,19 @@ import pytest
 from scipy import integrate, stats
 
 from oracles import all_coordinates
+from tensorveil.data.datasets.synthetic import cp_tensor, observe
 from tensorveil.data.observations import Observations
-from tensorveil.data.synthetic import cp_tensor, observe
+from tensorveil.inference.posterior.laws import NoisyNumbers, Symbols
+from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.mechanisms import centred_values
 from tensorveil.mechanisms.centred_values import SHARES, Released, believed, explained_ratio
-from tensorveil.mechanisms.input_perturbation import InputPerturbation
+from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.private_range import PrivateRange, centred_channel
 from tensorveil.models.cp import CP
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
-from tensorveil.privacy.channels import quantize
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.channels import quantize
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.release.fitting import fit
-from tensorveil.solvers.noise_laws import NoisyNumbers, Symbols
-from tensorveil.solvers.posterior import Posterior
 
 SHAPE = (12, 12, 12)
 QUICK = Posterior(sweeps=40, threads=1)

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from tensorveil.audit import replays
-from tensorveil.data import synthetic
+from tensorveil.data.datasets import synthetic
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, UnprovenError
-from tensorveil.kernels import gradients
-from tensorveil.mechanisms import gradient_perturbation as subject
-from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation
+from tensorveil.kernels.reference import gradients
+from tensorveil.mechanisms import gradient as subject
+from tensorveil.mechanisms.gradient import GradientPerturbation
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
+from tensorveil.privacy.accounting.events import SampledGaussianEvent
 from tensorveil.privacy.bounds import Bounds, clip
-from tensorveil.privacy.events import SampledGaussianEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.units import Unit
 
 SHAPE = (6, 5, 4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.mechanisms.information import (
+from tensorveil.mechanisms.planning.information import (
     best_weights,
     expected_error_of_channel,
     expected_error_of_sums,
@@ -12,9 +12,9 @@ from tensorveil.mechanisms.information import (
     pure_is_better,
     sums_are_better,
 )
-from tensorveil.privacy.channels import design_channel
-from tensorveil.privacy.events import GaussianEvent, PureEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
+from tensorveil.privacy.noise.channels import design_channel
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.units import Unit
 

@@ -10,11 +10,12 @@ from scipy import stats
 
 from oracles import all_coordinates
 from tensorveil.audit.replays import replay
+from tensorveil.data.datasets.synthetic import cp_tensor, observe
 from tensorveil.data.observations import Observations
-from tensorveil.data.synthetic import cp_tensor, observe
 from tensorveil.errors import InputError, SizeError, UnprovenError
-from tensorveil.mechanisms import input_perturbation
-from tensorveil.mechanisms.input_perturbation import (
+from tensorveil.inference.posterior.sampler import Posterior
+from tensorveil.mechanisms import input as input_perturbation
+from tensorveil.mechanisms.input import (
     InputPerturbation,
     channel_levels,
     dense_sensitivity,
@@ -25,11 +26,10 @@ from tensorveil.mechanisms.noisy_completion import rescaling
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.channels import design_channel, dithered_channel, quantize, recalibrated
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.channels import design_channel, dithered_channel, quantize, recalibrated
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.release.fitting import fit
 from tensorveil.solvers.als import ALS
-from tensorveil.solvers.posterior import Posterior
 
 SHAPE = (6, 5, 4)
 BOUNDS = Bounds(1, 5)

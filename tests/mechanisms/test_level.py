@@ -6,10 +6,10 @@ import pytest
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.data.observations import Observations
 from tensorveil.mechanisms.level import Level, level_coordinates, level_sensitivity, release_level
-from tensorveil.mechanisms.sums import CONTRIBUTION_STEPS
+from tensorveil.mechanisms.noisy_sums import CONTRIBUTION_STEPS
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import Bounds, clip
-from tensorveil.privacy.events import GaussianEvent, PureEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.units import Unit
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensorveil.mechanisms.observation_weights import observation_weights
+from tensorveil.mechanisms.planning.observation_weights import observation_weights
 
 NOISE, OFFSET, RESIDUAL = 8.0, 1 / 36, 2 / 9
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
-from tensorveil.mechanisms.output_perturbation import FLOAT_MARGIN, exact_sensitivity, release_rows
-from tensorveil.privacy.events import GaussianEvent, PureEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.mechanisms.output import FLOAT_MARGIN, exact_sensitivity, release_rows
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
+from tensorveil.privacy.noise.source import NoiseSource
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (5, 4, 3)

@@ -5,6 +5,7 @@ import pytest
 
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.data.observations import Observations
+from tensorveil.mechanisms.noisy_sums import CONTRIBUTION_STEPS
 from tensorveil.mechanisms.private_offsets import (
     RowSums,
     add_offsets,
@@ -14,12 +15,11 @@ from tensorveil.mechanisms.private_offsets import (
     release_row_sums,
     sums_sensitivity,
 )
-from tensorveil.mechanisms.sums import CONTRIBUTION_STEPS
 from tensorveil.models.cp import CP
 from tensorveil.models.offsets import Offsets
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import Bounds, clip
-from tensorveil.privacy.events import GaussianEvent, PureEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.units import Unit
 

@@ -11,8 +11,9 @@ from scipy import stats
 from oracles import all_coordinates
 from tensorveil.audit.replays import ReplayError, replay
 from tensorveil.data.observations import Observations
+from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.mechanisms import centred_values, private_range
-from tensorveil.mechanisms.input_perturbation import InputPerturbation
+from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.private_range import (
     CELLS,
     EDGE_STEPS,
@@ -28,11 +29,10 @@ from tensorveil.mechanisms.private_range import (
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.units import Unit
 from tensorveil.release.fitting import fit
 from tensorveil.solvers.als import ALS
-from tensorveil.solvers.posterior import Posterior
 
 SHAPE = (12, 10, 10)
 BOUNDS = Bounds(-0.5, 1.5)

@@ -7,13 +7,13 @@ import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
 from tensorveil.mechanisms.level import Level
+from tensorveil.mechanisms.noisy_sums import CONTRIBUTION_STEPS, sums_sensitivity
 from tensorveil.mechanisms.paired_sums import both_passes, release_lengths, release_pairs
 from tensorveil.mechanisms.private_offsets import RowSums
-from tensorveil.mechanisms.sum_perturbation import WeightedSums, checked_features
-from tensorveil.mechanisms.sums import CONTRIBUTION_STEPS, sums_sensitivity
+from tensorveil.mechanisms.sums import WeightedSums, checked_features
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import clip
-from tensorveil.privacy.events import GaussianEvent, PureEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.units import Unit
 
 BOUNDS = tv.Bounds(-1, 1)

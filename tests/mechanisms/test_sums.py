@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.sums import CONTRIBUTION_STEPS, describe, noisy_rows, noisy_totals, slice_weights, whole_sums
+from tensorveil.mechanisms.noisy_sums import (
+    CONTRIBUTION_STEPS,
+    describe,
+    noisy_rows,
+    noisy_totals,
+    slice_weights,
+    whole_sums,
+)
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.bounds import Bounds, clip
-from tensorveil.privacy.events import GaussianEvent, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.units import Unit
 
 COORDINATES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=60)

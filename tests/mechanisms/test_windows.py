@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tensorveil.mechanisms.windows import REACHES, best_reach, window
+from tensorveil.mechanisms.planning.windows import REACHES, best_reach, window
 
 
 @pytest.mark.parametrize("std, reach", [(0.5, 1.0), (0.5, 3.0), (0.0, 2.0), (1e-9, 2.0)])

@@ -10,8 +10,8 @@ from oracles import all_coordinates, dense, random_blocks
 from tensorveil.errors import InputError
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
+from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.offsets import Offsets
-from tensorveil.models.posterior_mean import PosteriorDraws
 from tensorveil.models.tucker import Tucker
 
 SHAPE = (4, 3, 5)

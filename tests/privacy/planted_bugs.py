@@ -34,7 +34,7 @@ from privacy.planting import (
 )
 from tensorveil.audit.lower_bounds import lower_bound_from_scores
 from tensorveil.audit.replays import replay
-from tensorveil.kernels import gradients
+from tensorveil.kernels.reference import gradients
 from tensorveil.mechanisms import (
     gradient_perturbation,
     input_perturbation,
@@ -42,8 +42,8 @@ from tensorveil.mechanisms import (
     statistic_perturbation,
     sums,
 )
-from tensorveil.privacy import noise
-from tensorveil.privacy.channels import Channel
+from tensorveil.privacy.noise import source as noise
+from tensorveil.privacy.noise.channels import Channel
 from tensorveil.release import fitting
 
 SURE = 1 - 1e-6  # confidence of audits

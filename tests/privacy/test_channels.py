@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorveil.errors import InputError
-from tensorveil.privacy.channels import BITS, Channel, LatentPrior, design_channel, dithered, quantize, telling_channel
+from tensorveil.privacy.noise.channels import (
+    BITS,
+    Channel,
+    LatentPrior,
+    design_channel,
+    dithered,
+    quantize,
+    telling_channel,
+)
 
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
 

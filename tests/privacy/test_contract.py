@@ -9,7 +9,7 @@ import pytest
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
-from tensorveil.privacy import accounting
+from tensorveil.privacy.accounting import composition as accounting
 from tensorveil.privacy.theorems import THEOREMS
 
 BOUNDS = tv.Bounds(1, 5)

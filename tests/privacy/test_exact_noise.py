@@ -13,9 +13,9 @@ import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
 from tensorveil.errors import InputError, MissingDependencyError
-from tensorveil.privacy import exact_noise
-from tensorveil.privacy.exact_noise import ExactNoise
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise import exact as exact_noise
+from tensorveil.privacy.noise.exact import ExactNoise
+from tensorveil.privacy.noise.source import NoiseSource
 
 pytest.importorskip("opendp.prelude")
 

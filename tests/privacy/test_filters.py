@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import tensorveil as tv
-from tensorveil.privacy import accounting, filters
-from tensorveil.privacy.divergences import renyi, renyi_limit, squared_mu, squared_mu_limit
-from tensorveil.privacy.events import GaussianEvent, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.filters import ADDED, CLASSES, Charge, Costs
+from tensorveil.privacy.accounting import composition as accounting
+from tensorveil.privacy.accounting import filters
+from tensorveil.privacy.accounting.divergences import renyi, renyi_limit, squared_mu, squared_mu_limit
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
+from tensorveil.privacy.accounting.filters import ADDED, CLASSES, Charge, Costs
 from tensorveil.privacy.units import Unit
 
 VALUE, ENTRY = Unit("value"), Unit("entry")

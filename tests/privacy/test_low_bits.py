@@ -20,9 +20,9 @@ import pytest
 from scipy import stats
 
 from tensorveil.audit.lower_bounds import LowerBound, lower_bound_from_scores
-from tensorveil.privacy import noise
-from tensorveil.privacy.exact_noise import ExactNoise
-from tensorveil.privacy.noise import NoiseSource, grid_for
+from tensorveil.privacy.noise import source as noise
+from tensorveil.privacy.noise.exact import ExactNoise
+from tensorveil.privacy.noise.source import NoiseSource, grid_for
 
 RUNS = 20_000
 EPSILON = 1.0  # of every mechanism here, for x in [0, 1]: the noise has scale 1

@@ -8,7 +8,7 @@ import pytest
 import tensorveil
 
 ROOT = Path(tensorveil.__file__).parent
-DRAWERS = {"privacy/noise.py", "mechanisms/published.py"}
+DRAWERS = {"privacy/noise/source.py", "published.py"}
 PRIVATE_ROOMS = ("privacy", "mechanisms", "release", "audit", "kernels")
 FILES = sorted(path for room in PRIVATE_ROOMS for path in (ROOT / room).rglob("*.py"))
 # randomness that is no noise: which names a file may use, and what for
@@ -16,7 +16,7 @@ NOT_NOISE = {
     "audit/runs.py": ({"random"}, "a forked process seeds the global generator anew, for pipelines of others"),
     "audit/worlds.py": ({"random", "default_rng"}, "the audit's data set, the same in every audit"),
     "release/evaluation.py": ({"random", "default_rng"}, "which cells two releases are compared at"),
-    "release/ledger.py": ({"secrets"}, "the token of a reservation"),
+    "release/ledger/ledger.py": ({"secrets"}, "the token of a reservation"),
 }
 MODULES = {"random", "secrets", "randomgen", "numpy.random"}
 NAMES = {"random", "default_rng", "RandomState", "SeedSequence"}  # np.random, and what comes from it

@@ -10,9 +10,10 @@ from dp_accounting import dp_event, pld
 import tensorveil as tv
 from tensorveil.mechanisms import base
 from tensorveil.mechanisms.base import ideal_budget, split_budget
-from tensorveil.privacy import accounting, noise
-from tensorveil.privacy.events import GaussianEvent, PureEvent
-from tensorveil.privacy.noise import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
+from tensorveil.privacy.accounting import composition as accounting
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
+from tensorveil.privacy.noise import source as noise
+from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.plan import Request, Stage, rounded_up
 
 BOUNDS = tv.Bounds(1, 5)

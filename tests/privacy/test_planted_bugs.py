@@ -7,7 +7,7 @@ import pytest
 import tensorveil as tv
 from privacy import planted_bugs
 from privacy.planting import BUGS, PAGE, CaughtError, PlantedBug, page
-from tensorveil.privacy import noise
+from tensorveil.privacy.noise import source as noise
 
 # what an audit must catch: the list that the project set itself; a bug may be planted in more than one place
 KINDS = (

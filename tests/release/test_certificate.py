@@ -13,7 +13,7 @@ from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 
 import tensorveil as tv
 from saved_releases import NAMES, SHAPE, made, observations, saved
-from tensorveil.release.certificate import Certificate
+from tensorveil.release.certificate.certificate import Certificate
 
 SLOW = pytest.param("sampled", marks=pytest.mark.slow)  # composing sampled steps takes seconds
 KINDS = ("pure", "gaussian", "joint", "mixed", "drawn", "seeded", "claimed", SLOW)
@@ -99,7 +99,7 @@ def test_a_curve_never_states_less_than_the_accountant_when_its_noise_is_finite(
     """At a delta that barely pays for the precision of the noise, the point is dearer or left out."""
     plan = tv.GradientPerturbation(steps=40).plan(tv.CP(2), tv.Bounds(1, 5), "entry", 8.0, 1e-9, shape=SHAPE)
     certificate = Certificate.of(tv.fit(observations(), plan))
-    from tensorveil.privacy.accounting import epsilon_of
+    from tensorveil.privacy.accounting.composition import epsilon_of
 
     for delta, epsilon in certificate.curve:
         assert epsilon >= epsilon_of(certificate.events, delta)

@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 
 import tensorveil as tv
-from tensorveil.release import chain
-from tensorveil.release.chain import SCHEMA, Chain, Entry, first_fault
+from tensorveil.release.ledger import chain
+from tensorveil.release.ledger.chain import SCHEMA, Chain, Entry, first_fault
 
 
 @pytest.fixture

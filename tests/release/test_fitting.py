@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.release import fitting
 
 SHAPE = (5, 4, 3)

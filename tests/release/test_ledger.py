@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.privacy.events import GaussianEvent, PureEvent
-from tensorveil.privacy.filters import Charge
-from tensorveil.privacy.noise import NoiseSource
-from tensorveil.release import ledger as ledgers
-from tensorveil.release.ledger import Ledger
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
+from tensorveil.privacy.accounting.filters import Charge
+from tensorveil.privacy.noise.source import NoiseSource
+from tensorveil.release.ledger import ledger as ledgers
+from tensorveil.release.ledger.ledger import Ledger
 
 SHAPE, NAMES = (6, 5, 4), ("user", "film", "day")
 DATA = tv.Observations(
@@ -119,7 +119,7 @@ def test_only_the_holder_of_the_token_can_use_a_reservation(ledger, monkeypatch)
 
 def gaussian(epsilon, delta=1e-6):
     from tensorveil.mechanisms.base import ideal_budget
-    from tensorveil.privacy import accounting
+    from tensorveil.privacy.accounting import composition as accounting
 
     ideal = ideal_budget(epsilon, delta, 10)
     multiplier = accounting.calibrate(lambda z: [GaussianEvent(z)], *ideal)

@@ -11,9 +11,9 @@ import time
 import pytest
 
 import tensorveil as tv
-from tensorveil.privacy.events import PureEvent
-from tensorveil.privacy.filters import Charge
-from tensorveil.release.ledger import Ledger
+from tensorveil.privacy.accounting.events import PureEvent
+from tensorveil.privacy.accounting.filters import Charge
+from tensorveil.release.ledger.ledger import Ledger
 
 PROCESSES = 8
 FORK = multiprocessing.get_context("fork")

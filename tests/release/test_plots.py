@@ -10,7 +10,7 @@ import pytest
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from tensorveil.release import plots
+from tensorveil.release.report import plots
 
 RNG = np.random.default_rng(0)
 DAYS = np.arange("2020-01-01", "2020-04-10", dtype="datetime64[D]")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import tensorveil as tv
 from tensorveil.cli import app as cli
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.release import saving
 
 SHAPE = (40, 60)
@@ -119,8 +119,8 @@ def test_where_existence_is_private_the_pattern_of_observations_is_never_a_featu
     def forbidden(*_):
         raise _ForbiddenError
 
-    monkeypatch.setattr("tensorveil.solvers.posterior.pattern_features", forbidden)
-    monkeypatch.setattr("tensorveil.mechanisms.sum_perturbation.degree_features", forbidden)
+    monkeypatch.setattr("tensorveil.inference.posterior.sampler.pattern_features", forbidden)
+    monkeypatch.setattr("tensorveil.mechanisms.sums.degree_features", forbidden)
     more = {"at_most": 20, "delta": 1e-5} if unit == "slice:user" else {}
     completed(unit, mechanism=mechanism, **more)
     with pytest.raises(_ForbiddenError):  # the watch sees it where coordinates are public

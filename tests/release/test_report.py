@@ -12,9 +12,9 @@ import tensorveil as tv
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.guarantee import Guarantee
-from tensorveil.release import pictures, report
-from tensorveil.release.certificate import Certificate
-from tensorveil.release.report import report_html
+from tensorveil.release.certificate.certificate import Certificate
+from tensorveil.release.report import pictures, report
+from tensorveil.release.report.report import report_html
 
 NAMES = ("user", "film", "day")
 VOID = {"meta", "br", "img", "link", "input"}

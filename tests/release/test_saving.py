@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tensorveil as tv
 from saved_releases import CELLS, LABELS, copy_of, made, observations, reseal, saved
 from tensorveil.release import saving
-from tensorveil.release.certificate import Certificate
+from tensorveil.release.certificate.certificate import Certificate
 
 SLOW = pytest.param("sampled", marks=pytest.mark.slow)  # composing sampled steps takes seconds
 FILES = {"model.safetensors", "labels.json", "certificate.json", "report.html"}
@@ -105,11 +105,11 @@ def test_a_failure_leaves_nothing_behind(tmp_path, where):
         raise OSError(28, "No space left on device")
 
     target = {
-        "report": "tensorveil.release.report.report_html",
+        "report": "tensorveil.release.report.report.report_html",
         "write": "tensorveil.release.saving.os.fsync",
         "rename": "tensorveil.release.saving.Path.rename",
     }[where]
-    page = mock.patch("tensorveil.release.report.report_html", return_value="<p></p>")
+    page = mock.patch("tensorveil.release.report.report.report_html", return_value="<p></p>")
     with page, mock.patch(target, fail), pytest.raises((OSError, tv.InputError), match="No space left"):
         made("pure").save(tmp_path / "release")
     assert list(tmp_path.iterdir()) == []
@@ -124,7 +124,7 @@ def test_the_folder_gets_its_name_last(tmp_path):
         seen.append((tmp_path / "release").exists())
         sync(handle)
 
-    page = mock.patch("tensorveil.release.report.report_html", return_value="<p></p>")
+    page = mock.patch("tensorveil.release.report.report.report_html", return_value="<p></p>")
     with page, mock.patch("tensorveil.release.saving.os.fsync", watched):
         made("pure").save(tmp_path / "release")
     assert seen[:5] == [False] * 5  # four files and their folder

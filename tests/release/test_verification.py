@@ -13,8 +13,8 @@ from scipy.stats import norm
 
 import tensorveil as tv
 from saved_releases import copy_of, reseal, saved
-from tensorveil.data.synthetic import cp_tensor, observe
-from tensorveil.release.verification import gaussian_delta, verify
+from tensorveil.data.datasets.synthetic import cp_tensor, observe
+from tensorveil.release.certificate.verification import gaussian_delta, verify
 
 SLOW = pytest.param("sampled", marks=pytest.mark.slow)  # composing sampled steps takes seconds
 FILES = ("model.safetensors", "labels.json", "report.html", "certificate.json")

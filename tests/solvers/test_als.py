@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from oracles import all_coordinates, dense, dense_cp, dense_tucker, random_blocks
-from tensorveil.data.movielens import load_movielens
+from tensorveil.data.datasets.movielens import load_movielens
+from tensorveil.data.datasets.synthetic import cp_tensor, observe, tucker_tensor
 from tensorveil.data.observations import Observations
-from tensorveil.data.synthetic import cp_tensor, observe, tucker_tensor
 from tensorveil.errors import InputError
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker

@@ -5,12 +5,12 @@ import pytest
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError, InputError
-from tensorveil.kernels import blocks
+from tensorveil.kernels.reference import blocks
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
+from tensorveil.solvers.layouts.strata import sensible_threads
 from tensorveil.solvers.parallel_sgd import ParallelSGD
 from tensorveil.solvers.serial_tucker import SerialTucker
-from tensorveil.solvers.strata import sensible_threads
 
 
 def planted(shape, rank, count, seed=0, noise=0.5):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import oracles
-from tensorveil.data import synthetic
+from tensorveil.data.datasets import synthetic
 from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError, InputError
-from tensorveil.kernels import blocks
+from tensorveil.kernels.reference import blocks
 from tensorveil.models.cp import CP, CPModel
 from tensorveil.models.tucker import Tucker
 from tensorveil.solvers import sgd as sgd_module

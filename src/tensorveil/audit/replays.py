@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tensorveil.data.observations import Observations
 from tensorveil.errors import TensorveilError
 from tensorveil.models.completion import Completion
-from tensorveil.privacy.channels import Channel
-from tensorveil.privacy.events import GaussianEvent, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
+from tensorveil.privacy.noise.channels import Channel
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
 from tensorveil.release.fitting import fit
 

@@ -12,26 +12,25 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil import checks
+from tensorveil import checks, published
 from tensorveil.audit.lower_bounds import LowerBound, lower_bound
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, UnprovenError
-from tensorveil.mechanisms import published
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress
-from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation
-from tensorveil.mechanisms.input_perturbation import InputPerturbation
-from tensorveil.mechanisms.output_perturbation import OutputPerturbation
-from tensorveil.mechanisms.published import PublishedPlan
-from tensorveil.mechanisms.statistic_perturbation import StatisticPerturbation
-from tensorveil.mechanisms.sum_perturbation import SumPerturbation
+from tensorveil.mechanisms.gradient import GradientPerturbation
+from tensorveil.mechanisms.input import InputPerturbation
+from tensorveil.mechanisms.output import OutputPerturbation
+from tensorveil.mechanisms.statistic import StatisticPerturbation
+from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.tucker import Tucker
+from tensorveil.privacy.accounting.events import GaussianEvent
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.events import GaussianEvent
 from tensorveil.privacy.plan import Plan
 from tensorveil.privacy.units import Unit
+from tensorveil.published import PublishedPlan
 from tensorveil.release.fitting import fit
 from tensorveil.solvers.als import ALS
 

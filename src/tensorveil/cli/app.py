@@ -8,14 +8,14 @@ import typer
 
 from tensorveil import __version__
 from tensorveil.cli.audit import audit
-from tensorveil.cli.compare import compare
 from tensorveil.cli.complete import complete
 from tensorveil.cli.demo import demo
-from tensorveil.cli.evaluate import evaluate
-from tensorveil.cli.inspect_release import inspect_release
 from tensorveil.cli.ledger import ledger_app
-from tensorveil.cli.predict import predict
-from tensorveil.cli.verify import verify
+from tensorveil.cli.releases.compare import compare
+from tensorveil.cli.releases.evaluate import evaluate
+from tensorveil.cli.releases.inspect import inspect_release
+from tensorveil.cli.releases.predict import predict
+from tensorveil.cli.releases.verify import verify
 from tensorveil.errors import BudgetError, TensorveilError
 
 app = typer.Typer(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tensorveil.models.factor_model import ModelFamily
     from tensorveil.privacy.plan import Plan
     from tensorveil.privacy.units import Unit
-    from tensorveil.release.ledger import Ledger
+    from tensorveil.release.ledger.ledger import Ledger
 
 FAILED_AFTER_SPENDING = 4
 MODELS = ("cp", "tucker")
@@ -294,7 +294,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     """Read, plan, show the price, fit, save, tell."""
     from tensorveil import checks
     from tensorveil.data.features import features_for
-    from tensorveil.mechanisms.automatic import NAMES, choose
+    from tensorveil.mechanisms.auto import NAMES, choose
     from tensorveil.privacy.bounds import Bounds, check_public
     from tensorveil.privacy.units import Unit
     from tensorveil.release.fitting import fit, request_for
@@ -357,7 +357,7 @@ def _told_what_is_spent() -> Iterator[None]:
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        from tensorveil.release.ledger import SPENT
+        from tensorveil.release.ledger.ledger import SPENT
 
         notes = [note for note in getattr(error, "__notes__", ()) if note.endswith(SPENT)]
         for note in notes:
@@ -369,7 +369,7 @@ def _told_what_is_spent() -> Iterator[None]:
 
 
 def _read(job: Job) -> Observations:
-    from tensorveil.data.files import read
+    from tensorveil.data.readers.files import read
 
     with progress_bar() as progress:
         progress(f"reading {job.input.name}", 0, 1)
@@ -391,7 +391,7 @@ def _read(job: Job) -> Observations:
 def _ledger(job: Job) -> Ledger | None:
     if job.ledger is None:
         return None
-    from tensorveil.release.ledger import Ledger
+    from tensorveil.release.ledger.ledger import Ledger
 
     if not job.ledger.is_file():
         raise InputError(f"--ledger must be an existing file, got {job.ledger}; make it with tensorveil ledger create")

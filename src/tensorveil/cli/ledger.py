@@ -36,7 +36,7 @@ def create(
 
     Example: tensorveil ledger create L.sqlite --dataset clinic --unit slice:patient --epsilon 2 --delta 1e-6
     """
-    from tensorveil.release.ledger import Ledger
+    from tensorveil.release.ledger.ledger import Ledger
 
     Ledger.create(path, dataset, unit, epsilon, delta, at_most=at_most)
     say(f"data set {dataset!r}: unit {unit}, budget epsilon {epsilon:g}, delta {delta:g}, in {path}")
@@ -51,7 +51,7 @@ def show(
 
     Example: tensorveil ledger show L.sqlite
     """
-    from tensorveil.release.ledger import Ledger
+    from tensorveil.release.ledger.ledger import Ledger
 
     _check_there(path)
     found = Ledger(path).export()  # opening refuses a ledger that was tampered with
@@ -75,7 +75,7 @@ def raise_budget(
 
     Example: tensorveil ledger raise L.sqlite --dataset clinic --epsilon 3 --why "second study, approved by the board"
     """
-    from tensorveil.release.ledger import Ledger
+    from tensorveil.release.ledger.ledger import Ledger
 
     _check_there(path)
     account = Ledger(path)
@@ -94,7 +94,7 @@ def export(path: LedgerFile) -> None:
 
     Example: tensorveil ledger export L.sqlite > ledger.json
     """
-    from tensorveil.release.ledger import export_ledger
+    from tensorveil.release.ledger.ledger import export_ledger
 
     _check_there(path)
     found = export_ledger(path)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data import tables
-from tensorveil.data.labels import coordinates_of
+from tensorveil.data.readers.labels import coordinates_of
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _features_of(given: Any, observations: Observations, mode: int) -> Features:
 
 
 def _from_file(path: Path, observations: Observations, mode: int) -> Features:
-    from tensorveil.data.files import read_table
+    from tensorveil.data.readers.files import read_table
 
     name = observations.mode_names[mode]
     if path.suffix.lower() not in (".csv", ".tsv", ".parquet", ".pq"):

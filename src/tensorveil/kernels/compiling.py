@@ -20,5 +20,5 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 
 
 _SOURCES = tuple(
-    (path.name, path.stat().st_mtime, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
+    (path.name, path.stat().st_mtime, path.stat().st_size) for path in sorted(Path(__file__).parent.rglob("*.py"))
 )

@@ -15,10 +15,10 @@ from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError, UnprovenError
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
-from tensorveil.privacy import accounting
+from tensorveil.privacy.accounting import composition as accounting
+from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import BoundedObservations, Bounds
-from tensorveil.privacy.events import Event, GaussianEvent, PureEvent
-from tensorveil.privacy.noise import GAUSSIAN_DELTA, GAUSSIAN_EPSILON, NoiseSource
+from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON, NoiseSource
 from tensorveil.privacy.plan import Plan, Request, Settings, Stage
 from tensorveil.privacy.theorems import covering
 from tensorveil.privacy.units import Unit

@@ -15,18 +15,18 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.inference.posterior.laws import USUAL_SIGMA, NoiseLaw, NoisyNumbers, Symbols
+from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.mechanisms.base import Progress, no_progress
 from tensorveil.mechanisms.noisy_completion import MOST_FOR_SYMBOLS, Noisy, fit_values, sample_values
 from tensorveil.mechanisms.private_range import PrivateRange, information_of, prices, private_range
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.channels import Channel, dithered, quantize
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.channels import Channel, dithered, quantize
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
 from tensorveil.solvers.als import ALS
-from tensorveil.solvers.noise_laws import USUAL_SIGMA, NoiseLaw, NoisyNumbers, Symbols
-from tensorveil.solvers.posterior import Posterior
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
+from tensorveil.inference.posterior.laws import NoiseLaw
+from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.mechanisms.base import Progress
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.plan import Plan
 from tensorveil.solvers.als import ALS
-from tensorveil.solvers.noise_laws import NoiseLaw
-from tensorveil.solvers.posterior import Posterior
 
 Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]

@@ -9,16 +9,21 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.mechanisms.information import FEATURE_VARIANCE, OFFSET_VARIANCE, RESIDUAL_VARIANCE, declared_count
+from tensorveil.inference.counts import believed_counts
+from tensorveil.inference.groups import group_effects
+from tensorveil.inference.sums import Effect, SumsPosterior
+from tensorveil.mechanisms.noisy_sums import noisy_totals, slice_weights, sums_sensitivity, whole_sums
+from tensorveil.mechanisms.planning.information import (
+    FEATURE_VARIANCE,
+    OFFSET_VARIANCE,
+    RESIDUAL_VARIANCE,
+    declared_count,
+)
 from tensorveil.mechanisms.private_offsets import RowSums
-from tensorveil.mechanisms.sums import noisy_totals, slice_weights, sums_sensitivity, whole_sums
+from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.events import Event, PureEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Request
-from tensorveil.solvers.group_effects import group_effects
-from tensorveil.solvers.noisy_counts import believed_counts
-from tensorveil.solvers.sums_posterior import Effect, SumsPosterior
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -7,13 +7,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels.statistics import STATISTIC_STEPS, row_statistics
-from tensorveil.mechanisms.information import OFFSET_VARIANCE, RESIDUAL_VARIANCE
+from tensorveil.inference.rows import square_matrices
+from tensorveil.kernels.reference.statistics import STATISTIC_STEPS, row_statistics
+from tensorveil.mechanisms.planning.information import OFFSET_VARIANCE, RESIDUAL_VARIANCE
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.solvers.ridge_rows import square_matrices
 
 Floats = NDArray[np.float64]
 

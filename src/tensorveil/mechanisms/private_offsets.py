@@ -9,11 +9,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.mechanisms.sums import check_noise, describe, noisy_totals, slice_weights, whole_sums
+from tensorveil.mechanisms.noisy_sums import check_noise, describe, noisy_totals, slice_weights, whole_sums
 from tensorveil.models.offsets import Offsets
+from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.events import Event, PureEvent
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Request, Stage
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit

@@ -15,17 +15,17 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.mechanisms.information import MEAN_VARIANCE
+from tensorveil.inference.posterior.laws import USUAL_SIGMA
+from tensorveil.mechanisms.planning.information import MEAN_VARIANCE
 from tensorveil.models.completion import Completion
+from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
-from tensorveil.models.posterior_mean import PosteriorDraws
+from tensorveil.privacy.accounting.events import float_above
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations, Bounds
-from tensorveil.privacy.channels import Channel, LatentPrior, design_channel, dithered_channel
-from tensorveil.privacy.events import float_above
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.channels import Channel, LatentPrior, design_channel, dithered_channel
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.theorems import proves
-from tensorveil.solvers.noise_laws import USUAL_SIGMA
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

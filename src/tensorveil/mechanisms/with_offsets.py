@@ -13,13 +13,13 @@ from tensorveil import checks
 from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, budget_with, no_progress
-from tensorveil.mechanisms.gradient_perturbation import GradientPerturbation
+from tensorveil.mechanisms.gradient import GradientPerturbation
 from tensorveil.mechanisms.level import default_level_share, level_coordinates, level_stage, release_level
 from tensorveil.mechanisms.private_offsets import offset_coordinates, offset_modes, offset_stages, release_offsets
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request
 
 

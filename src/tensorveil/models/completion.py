@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
+from tensorveil.models.draws import TARGETS, PosteriorDraws
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
-from tensorveil.models.posterior_mean import TARGETS, PosteriorDraws
 
 Floats = NDArray[np.float64]
 

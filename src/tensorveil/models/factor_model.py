@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError, MissingDependencyError
-from tensorveil.kernels import blocks
+from tensorveil.kernels.reference import blocks
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

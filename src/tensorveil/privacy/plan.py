@@ -11,8 +11,8 @@ from tensorveil import checks
 from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError
 from tensorveil.models.factor_model import ModelFamily
+from tensorveil.privacy.accounting.events import Event
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.events import Event
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tensorveil.data import tables
 from tensorveil.data.observations import Observations
-from tensorveil.data.text_files import shown_names
+from tensorveil.data.readers.text import shown_names
 from tensorveil.errors import InputError
 from tensorveil.metrics import rmse
 from tensorveil.models.completion import Completion

@@ -11,19 +11,19 @@ from tensorveil import checks
 from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.automatic import choose
+from tensorveil.mechanisms.auto import choose
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
-from tensorveil.mechanisms.published import PublishedPlan
-from tensorveil.mechanisms.without_privacy import NO_PRIVACY, completed_without_privacy
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, check_public, clip
-from tensorveil.privacy.exact_noise import ExactNoise
 from tensorveil.privacy.guarantee import Guarantee
-from tensorveil.privacy.noise import NoiseSource
+from tensorveil.privacy.noise.exact import ExactNoise
+from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
-from tensorveil.release.ledger import Ledger, paying, refuse_published
+from tensorveil.published import PublishedPlan
+from tensorveil.release.ledger.ledger import Ledger, paying, refuse_published
 from tensorveil.release.release import CHACHA, EXACT, Release
+from tensorveil.release.without_privacy import NO_PRIVACY, completed_without_privacy
 
 
 def fit(

@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
-from tensorveil.data import tables, time_bins
-from tensorveil.data.labels import coordinates_of
+from tensorveil.data import tables
 from tensorveil.data.observations import Observations
-from tensorveil.data.text_files import shown_names
+from tensorveil.data.readers import time_bins
+from tensorveil.data.readers.labels import coordinates_of
+from tensorveil.data.readers.text import shown_names
 from tensorveil.errors import InputError, MissingDependencyError
 from tensorveil.mechanisms.personal import owner_rows
 from tensorveil.models.completion import Completion
+from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
-from tensorveil.models.posterior_mean import PosteriorDraws
 from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.units import Unit
 

@@ -21,7 +21,7 @@ from tensorveil.privacy.plan import Plan, default_names
 from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:
-    from tensorveil.release.certificate import Certificate
+    from tensorveil.release.certificate.certificate import Certificate
 
 Labels = NDArray[Any]
 

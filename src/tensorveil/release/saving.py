@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from tensorveil.errors import InputError
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
+from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
-from tensorveil.models.posterior_mean import PosteriorDraws
 from tensorveil.models.tucker import Tucker
-from tensorveil.release.certificate import Certificate
+from tensorveil.release.certificate.certificate import Certificate
 
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
@@ -58,7 +58,7 @@ def check_target(directory: str | Path) -> Path:
 
 def save_release(release: Release, directory: str | Path) -> Path:
     """Write the release aside, then give the folder its name."""
-    from tensorveil.release.report import report_html
+    from tensorveil.release.report.report import report_html
 
     target = check_target(directory)
     if release.guarantee.status == "none":

@@ -24,13 +24,13 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil import checks
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.kernels import blocks
+from tensorveil.kernels.reference import blocks
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start, update_blocks
+from tensorveil.solvers.layouts.sorted_entries import FEWEST_FAST, SortedEntries, mode_variances
+from tensorveil.solvers.layouts.strata import sensible_threads
 from tensorveil.solvers.parallel_sgd import ParallelSGD
-from tensorveil.solvers.sorted_entries import FEWEST_FAST, SortedEntries, mode_variances
-from tensorveil.solvers.strata import sensible_threads
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -99,7 +99,7 @@ class ALS:
 
     Examples
     --------
-    >>> from tensorveil.data.synthetic import cp_tensor, observe
+    >>> from tensorveil.data.datasets.synthetic import cp_tensor, observe
     >>> from tensorveil.models.cp import CP
     >>> data = observe(cp_tensor(seed=0), snr=1e6, seed=1)
     >>> run = ALS().solve(data.train, CP(rank=3))

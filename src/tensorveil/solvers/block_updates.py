@@ -11,13 +11,14 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels import least_squares, tucker_rows
 from tensorveil.kernels.cores import available_cores
+from tensorveil.kernels.fast import tucker_rows
+from tensorveil.kernels.reference import least_squares
 from tensorveil.kernels.vectors import aligned_zeros, padded
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.tucker import MAX_CORE_CELLS, Tucker
-from tensorveil.solvers.strata import CHUNK, index_counts, run_apart
+from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_apart
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

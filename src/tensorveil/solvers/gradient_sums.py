@@ -10,11 +10,11 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels import gradients
+from tensorveil.kernels.reference import gradients
 from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
-from tensorveil.solvers.sorted_entries import FEWEST_FAST
-from tensorveil.solvers.strata import padded_parameters, run_apart, sensible_threads, tile_order
+from tensorveil.solvers.layouts.sorted_entries import FEWEST_FAST
+from tensorveil.solvers.layouts.strata import padded_parameters, run_apart, sensible_threads, tile_order
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -19,8 +19,8 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
+from tensorveil.solvers.layouts.strata import Strata, sensible_threads
 from tensorveil.solvers.serial_tucker import SerialTucker
-from tensorveil.solvers.strata import Strata, sensible_threads
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +80,7 @@ class ParallelSGD:
 
     Examples
     --------
-    >>> from tensorveil.data.synthetic import cp_tensor, observe
+    >>> from tensorveil.data.datasets.synthetic import cp_tensor, observe
     >>> from tensorveil.models.cp import CP
     >>> data = observe(cp_tensor((60, 50, 40), seed=0), snr=10, seed=1)
     >>> run = ParallelSGD().solve(data.train, CP(rank=3), seed=0)

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels import tucker_descent
+from tensorveil.kernels.fast import tucker_descent
 from tensorveil.kernels.vectors import aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 

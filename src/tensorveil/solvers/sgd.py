@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensorveil import checks
 from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError, InputError
-from tensorveil.kernels import blocks
+from tensorveil.kernels.reference import blocks
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.solvers.start import Start, UniformStart
 

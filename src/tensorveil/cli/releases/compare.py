@@ -1,0 +1,68 @@
+"""`tensorveil compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.")],
+    second: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of another.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+) -> None:
+    """Put two releases side by side: whose privacy, at what price, by which mechanism, and how far apart they predict.
+
+    Example: tensorveil compare DIR OTHER_DIR
+    """
+    from dataclasses import asdict
+
+    from tensorveil.cli.console import print_json
+    from tensorveil.release.certificate.certificate import Certificate
+    from tensorveil.release.evaluation import difference
+    from tensorveil.release.release import Release
+
+    releases = [Release.load(path) for path in (first, second)]
+    certificates = [Certificate.of(release) for release in releases]
+    apart = difference(*releases)
+    left, right = certificates
+    warnings = []
+    if (left.unit, left.at_most) != (right.unit, right.at_most):
+        warnings.append("the units differ: their epsilons protect different things and cannot be compared")
+    elif left.delta != right.delta:
+        warnings.append("the deltas differ: compare the epsilons at one delta, by the curves in the reports")
+    if not all(certificate.publishable for certificate in certificates):
+        warnings.append("not both are for publication: a claimed or seeded epsilon promises nothing")
+    rows: dict[str, list[str] | list[float]] = {
+        "status": [one.status + (", seeded" if one.seeded else "") for one in certificates],
+        "unit": [one.unit + (f", at most {one.at_most}" if one.at_most else "") for one in certificates],
+        "epsilon": [one.epsilon for one in certificates],
+        "delta": [one.delta for one in certificates],
+        "mechanism": [one.mechanism for one in certificates],
+        "model": [f"{one.model.family} {'x'.join(map(str, one.model.ranks))}" for one in certificates],
+        "shape": [" x ".join(map(str, one.shape)) for one in certificates],
+        "modes": [", ".join(one.mode_names) for one in certificates],
+        "bounds": [
+            "none" if one.bounds is None else f"{one.bounds.low:g} to {one.bounds.high:g}" for one in certificates
+        ],
+        "created": [one.created for one in certificates],
+    }
+    if as_json:
+        print_json({"releases": [str(first), str(second)], **rows, "difference": asdict(apart), "warnings": warnings})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False)
+    table = Table()
+    for heading in ("", str(first), str(second)):
+        table.add_column(heading, overflow="fold")
+    for name, texts in rows.items():
+        table.add_row(name, *(f"{text:.6g}" if isinstance(text, float) else str(text) for text in texts))
+    console.print(table)
+    if apart.rms is None:
+        console.print(f"predictions not compared: {apart.why}")
+    else:
+        console.print(f"root mean square difference of predictions: {apart.rms:.4g} on {apart.cells:,} common cells")
+    for warning in warnings:
+        console.print(f"warning: {warning}")

@@ -1,0 +1,67 @@
+"""`tensorveil evaluate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+WARNING = "for inside use: these errors are computed from private values without noise, and leak if published"
+
+
+def evaluate(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.")],
+    test: Annotated[Path, typer.Argument(metavar="TEST", help="CSV, TSV or Parquet with labels and true values.")],
+    value: Annotated[str | None, typer.Option(help="Column of values; default: as in the release.")] = None,
+    own: Annotated[
+        Path | None, typer.Option(help="Joint privacy: everybody's own rows, to evaluate personal predictions.")
+    ] = None,
+    format: Annotated[str | None, typer.Option(help="csv, tsv, parquet; else by the ending.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Names of the columns of a file without a header.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+) -> None:
+    """Compare the predictions of a release with true values. For inside use: the figures leak if published.
+
+    Rows with labels that the release does not know are predicted by the offsets of their known labels, and counted.
+
+    Examples:
+
+    tensorveil evaluate DIR test.csv
+
+    tensorveil evaluate DIR ua.test --format tsv --columns user,film,rating,day
+    """
+    from dataclasses import asdict
+
+    from tensorveil.cli.console import counted, print_json, say
+    from tensorveil.cli.releases.predict import own_observations
+    from tensorveil.data.readers.files import read_table
+    from tensorveil.release.evaluation import evaluate_table
+    from tensorveil.release.release import Release
+
+    release = Release.load(directory)
+    names = None if columns is None else columns.split(",")
+    table = read_table(test, format=format, columns=names)
+    mine = None if own is None else own_observations(release, own, format, names, value)
+    found = evaluate_table(release, table, value, mine)
+    if as_json:
+        print_json({"directory": str(directory), **asdict(found), "warning": WARNING})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    title = counted(found.rows, "row") + (f", {found.personal}" if found.personal else "")
+    shown = Table(title=title, caption=WARNING)
+    for heading in ("prediction", "RMSE", "MAE"):
+        shown.add_column(heading, justify="left" if heading == "prediction" else "right", no_wrap=True)
+    shown.add_row("the release", f"{found.rmse:.4f}", f"{found.mae:.4f}")
+    if found.unknown_rows and found.known_rmse is not None:
+        shown.add_row("the release, known labels only", f"{found.known_rmse:.4f}", "")
+    if found.release_mean_rmse is not None and found.release_mean_mae is not None:
+        shown.add_row(
+            "the release's mean everywhere", f"{found.release_mean_rmse:.4f}", f"{found.release_mean_mae:.4f}"
+        )
+    shown.add_row("the mean of the test values", f"{found.test_mean_rmse:.4f}", "")
+    Console(markup=False).print(shown)
+    if found.unknown_rows:
+        told = ", ".join(f"{count:,} {name}" for name, count in found.unknown.items())
+        unknown = counted(found.unknown_rows, "row") + " with labels unknown to the release"
+        say(f"{unknown} ({told}): predicted by known offsets")

@@ -1,0 +1,170 @@
+"""`tensorveil predict`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tensorveil.errors import InputError
+
+if TYPE_CHECKING:
+    from tensorveil.data.observations import Observations
+    from tensorveil.models.completion import Completion
+    from tensorveil.release.release import Release
+
+ENDINGS = (".csv", ".parquet", ".pq")
+
+
+def predict(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.")],
+    coordinates: Annotated[
+        Path, typer.Argument(metavar="COORDS", help="CSV, TSV or Parquet with a column of labels a mode.")
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet.")],
+    top: Annotated[
+        int | None,
+        typer.Option(help="Instead: COORDS names some modes; for each row, the K best of the rest."),
+    ] = None,
+    mode: Annotated[str | None, typer.Option(help="With --top: every index of this mode once, at its best.")] = None,
+    own: Annotated[
+        Path | None, typer.Option(help="Joint privacy: your own rows, with values; predictions are for you alone.")
+    ] = None,
+    unknown: Annotated[
+        str, typer.Option(help="Labels that the release does not know: error, or offsets (predict by the known ones).")
+    ] = "error",
+    format: Annotated[str | None, typer.Option(help="Of COORDS: csv, tsv, parquet; else by the ending.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Names of COORDS' columns, if it has no header.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+) -> None:
+    """Predict values for the labels in a file, or the best labels for those that it names.
+
+    Examples:
+
+    tensorveil predict DIR cells.csv --out predictions.csv
+
+    tensorveil predict DIR users.csv --top 10 --mode film --out best_films.csv
+
+    tensorveil predict DIR cells.csv --own my_ratings.csv --out mine.csv
+
+    With --top K, COORDS has columns for some modes only. For each of its rows the modes that it does not name vary
+    freely, and the K cells with the highest predictions are written with their rank. With --mode film every film comes
+    up once, at its best cell.
+    """
+    from tensorveil.cli.console import counted, print_json, say
+    from tensorveil.data.readers.files import read_table
+    from tensorveil.release.predictions import predicted_arrow, top_table
+    from tensorveil.release.release import Release
+
+    if out.suffix.lower() not in ENDINGS:
+        raise InputError(f"--out must end in .csv or .parquet, got {out.name}; rename it")
+    if mode is not None and top is None:
+        raise InputError("--mode must go with --top, got it alone; add --top K")
+    if top is not None and top < 1:
+        raise InputError(f"--top must be at least 1, got {top}; say how many cells a row shall get")
+    release = Release.load(directory)
+    if own is None and release.withheld_mode is not None:
+        name = release.mode_names[release.withheld_mode]
+        raise InputError(f"--own must be given for a joint release, got none; name a file with one {name}'s own rows")
+    table = read_table(coordinates, format=format, columns=None if columns is None else columns.split(","))
+    model, whom = None, ""
+    if own is not None:
+        model, whom, table = _as_owner(release, own, table)
+    found: Any
+    if top is not None:
+        found = top_table(release, table, top, distinct=mode, model=model)
+        unknown_rows = 0
+    else:
+        found, predicted = predicted_arrow(release, table, unknown, model=model)
+        unknown_rows = int((~predicted.known).sum())
+    for_whom = f"for {whom} alone, not part of the public release" if whom else "for anybody who may see the release"
+    if whom:
+        import pyarrow as pa
+
+        found = found.append_column("for_whom", pa.array([f"{whom} alone"] * found.num_rows, pa.string()))
+    write_table(found, out)
+    if as_json:
+        print_json({"out": str(out), "rows": found.num_rows, "unknown_rows": unknown_rows, "use": for_whom})
+        return
+    say(f"wrote {counted(found.num_rows, 'row')} to {out}: {for_whom}")
+    if unknown_rows:
+        told = counted(unknown_rows, "row") + " with labels that the release does not know"
+        say(f"{told}: predicted by the offsets of the known")
+
+
+def _as_owner(release: "Release", own: Path, table: Any) -> tuple["Completion", str, Any]:
+    """The owner's model, who that is, and the table, with the owner filled in where it does not say."""
+    import pyarrow as pa
+
+    from tensorveil.release.predictions import indices_of
+
+    mode = release.withheld_mode
+    if mode is None:
+        raise InputError("--own must go with a joint release (unit slice), got another; it predicts for everybody")
+    mine = own_observations(release, own)
+    owners = len(set(mine.coordinates[:, mode].tolist()))
+    if owners != 1:
+        raise InputError(f"{own.name} must have rows of one {release.mode_names[mode]}, got {owners}; take only yours")
+    model = release.personalize(mine)
+    name, labels, owner = release.mode_names[mode], release.labels[mode], model.owned_index
+    label = owner if labels is None else labels[owner].item() if hasattr(labels[owner], "item") else labels[owner]
+    if name in table.column_names and (indices_of(release, mode, table.column(name)) != owner).any():
+        raise InputError(f"COORDS must be of the {name} of {own.name}, got others; every owner predicts for itself")
+    if name not in table.column_names:
+        table = table.append_column(name, pa.array([label] * table.num_rows))
+    return model, f"{name} {label}", table
+
+
+def own_observations(
+    release: "Release",
+    path: Path,
+    format: str | None = None,
+    columns: list[str] | None = None,
+    value: str | None = None,
+) -> "Observations":
+    """Rows of one or several owners, by the labels of a release."""
+    from tensorveil.data import tables
+    from tensorveil.data.observations import Observations
+    from tensorveil.data.readers.files import read_table
+    from tensorveil.data.readers.text import shown_names
+    from tensorveil.release.predictions import coordinates_in, unknown_labels
+
+    table = read_table(path, format=format, columns=columns)
+    name = release.value_name if value is None else value
+    if name not in table.column_names:
+        told = shown_names(table.column_names)
+        raise InputError(f"{path.name} must have a column {name!r} of values, got {told}; rename it")
+    where = coordinates_in(release, table)
+    missing = unknown_labels(release, where)
+    mode = release.withheld_mode
+    if mode is not None and release.mode_names[mode] in missing:
+        raise InputError(f"the {release.mode_names[mode]} of {path.name} must be known to the release, got another")
+    known = (where >= 0).all(axis=1)  # others say nothing that the release could use
+    if not known.any():
+        raise InputError(f"{path.name} must have at least one row whose labels the release knows, got none")
+    values = tables.numbers_of(table.column(name), name)[known]
+    return Observations(where[known], values, release.shape, mode_names=release.mode_names, duplicates="keep")
+
+
+def write_table(table: Any, path: Path) -> None:
+    """A table as CSV or Parquet by the ending, written aside and renamed."""
+    import os
+    import tempfile
+
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    try:
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise InputError(f"--out must be in a writable folder, got {error.strerror}; choose another") from error
+    try:
+        (csv.write_csv if path.suffix.lower() == ".csv" else parquet.write_table)(table, aside)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(aside).chmod(0o666 & ~mask)
+        Path(aside).replace(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"--out must be a file that can be written, got {error}; choose another") from error
+    finally:
+        Path(aside).unlink(missing_ok=True)

@@ -1,0 +1,50 @@
+"""`tensorveil verify`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DOUBT = 1
+
+
+def verify(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.")],
+    ledger: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also check that the release was paid in this ledger.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+) -> None:
+    """Recompute the guarantee of a release from its certificate, and check every file against it.
+
+    The price of the stages is computed again, compared with closed forms and with a second accountant where there is
+    one; hashes, schema, model, labels and theorems are checked. It needs no data; with --ledger it also asks the ledger
+    whether it was charged for exactly these stages.
+
+    Example: tensorveil verify DIR --ledger clinic.sqlite
+
+    Exit status: 0 no doubt; 1 any doubt, which includes releases that are seeded or only claimed.
+    """
+    from dataclasses import asdict
+
+    from tensorveil.cli.console import print_json, say
+    from tensorveil.release.certificate.verification import verify as verify_release
+
+    checks = verify_release(directory, ledger)
+    passed = all(check.passed for check in checks)
+    if as_json:
+        print_json({"directory": str(directory), "verified": passed, "checks": [asdict(check) for check in checks]})
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title=f"verify {directory}")
+        table.add_column("check", no_wrap=True)
+        table.add_column("result", no_wrap=True)
+        table.add_column("found", overflow="fold")
+        for check in checks:
+            table.add_row(check.name, "ok" if check.passed else "DOUBT", check.found)
+        Console(markup=False).print(table)
+        say("Verified: no doubt." if passed else "In doubt: do not rely on this release.")
+    if not passed:
+        raise typer.Exit(DOUBT)

@@ -1,0 +1,1 @@
+"""Files and columns in: formats, labels, time bins."""

@@ -1,0 +1,208 @@
+"""What a file holds, whatever its format: columns, what it states about the modes, and where each row is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil import checks
+from tensorveil.data.readers import arrays as array_files
+from tensorveil.data.readers import text as text_files
+from tensorveil.errors import InputError, SizeError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Integers = NDArray[np.int64]
+
+FORMATS = ("csv", "tsv", "parquet", "tns", "npz", "mat")
+ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet", ".tns": "tns", ".npz": "npz"}
+ENDINGS[".mat"] = "mat"
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+MOST_ROWS = 2**30
+SUSPECT_ROWS, SUSPECT_RATIO = 10**7, 100  # what is large and shrinks more than that is no data
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """What the caller named."""
+
+    modes: tuple[str, ...] | None = None
+    value: str | None = None
+    columns: tuple[str, ...] | None = None
+    binned: tuple[str, ...] = ()
+    labelled: tuple[str, ...] = ()
+    sized: bool = False
+    everything: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Reading:
+    """A file's columns, and what the file says about them."""
+
+    table: pa.Table
+    modes: tuple[str, ...]
+    value: str
+    word: str
+    lines: Callable[[Integers], list[int]]
+    indexed: bool = False  # modes are indices, not labels
+    texts: bool = False  # labels come from a text: 7 may be a number
+    first_index: int | None = None
+    shape: tuple[int, ...] | None = None
+
+
+def open_source(path: Any, format: Any, asked: Asked) -> Reading:
+    """The columns that are needed, whatever the format."""
+    place, kind = _place(path, format)
+    if asked.columns is not None and kind not in DELIMITERS:
+        raise InputError(
+            f"columns must be given for CSV and TSV only, got some for {kind}; use modes to name its modes"
+        )
+    try:
+        if kind in DELIMITERS:
+            return _text_reading(place, kind, asked)
+        if kind == "parquet":
+            return _parquet_reading(place, asked)
+        if kind == "tns":
+            text = text_files.open_tns(place, asked.modes, asked.value or "value")
+            table, text = text_files.tns_table(text)
+            return Reading(table, text.names[:-1], text.names[-1], "line", text.lines, indexed=True, first_index=1)
+        entries = array_files.npz_entries if kind == "npz" else array_files.mat_entries
+        return _array_reading(entries(place, asked.value), asked)
+    except OSError as error:
+        raise InputError(f"path must be a readable file, got an error ({error.strerror}); check its rights") from error
+
+
+def _place(path: Any, format: Any) -> tuple[Path, str]:
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(
+            f"path must be the name of a file, got {type(path).__name__}; use Observations.from_table for it"
+        )
+    place = Path(os.fsdecode(path))
+    try:
+        is_folder, is_file = place.is_dir(), place.is_file()
+    except (OSError, ValueError):  # a name too long, or one with a zero byte
+        is_folder = is_file = False
+    if not (is_folder or is_file):
+        raise InputError(
+            f"path must be an existing file, or a folder of Parquet parts, got {os.fspath(path)!r}; correct it"
+        )
+    if format is not None:
+        kind = checks.choice("format", format, FORMATS)
+    else:
+        kind = "parquet" if is_folder else ENDINGS.get(place.suffix.lower(), "")
+    if not kind:
+        raise InputError(
+            f"format must be given for a file that does not end in {', '.join(ENDINGS)}, got {place.name!r}; "
+            f"use one of {', '.join(FORMATS)}, and decompress it first if it is compressed"
+        )
+    if is_folder and kind != "parquet":
+        raise InputError(f"path must be a file for the format {kind!r}, got a folder; read its files one by one")
+    return place, kind
+
+
+def _wanted(asked: Asked, found: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Modes and value of a table with these columns."""
+    if asked.everything:
+        return tuple(found), ""
+    told = text_files.shown_names(found)
+    if asked.modes is None or asked.value is None:
+        raise InputError(f"modes and value must name columns of the file, got None; its columns are {told}")
+    checks.order(len(asked.modes))
+    for name in (*asked.modes, asked.value):
+        if name not in found:
+            raise InputError(f"columns must be among {told}, got {name!r}; correct modes, value or columns")
+    return asked.modes, asked.value
+
+
+def _text_reading(path: Path, kind: str, asked: Asked) -> Reading:
+    import pyarrow as pa
+
+    file = text_files.open_text(path, DELIMITERS[kind], asked.columns)
+    modes, value = _wanted(asked, file.names)
+    kinds: dict[str, Any] = {}
+    for name in modes:
+        indexed = asked.sized and name not in asked.labelled
+        kinds[name] = None if name in asked.binned else pa.int64() if indexed else pa.string()
+    if value:
+        kinds[value] = pa.float64()
+    return Reading(file.table(kinds), modes, value, "line", file.lines, texts=True)
+
+
+def _parquet_reading(path: Path, asked: Asked) -> Reading:
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    parts = [path]
+    if path.is_dir():
+        parts = sorted(
+            part for part in path.rglob("*") if part.suffix.lower() in (".parquet", ".pq") and part.is_file()
+        )
+        parts = [part for part in parts if not part.name.startswith((".", "_"))]
+        if not parts:
+            raise InputError(f"the folder {path.name!r} must hold files that end in .parquet, got none; correct path")
+    base = str(path if path.is_dir() else path.parent)
+    try:
+        found = dataset.dataset(
+            [str(part) for part in parts], format="parquet", partitioning="hive", partition_base_dir=base
+        )
+        if len(set(found.schema.names)) != len(found.schema.names):
+            raise InputError(f"the columns of {path.name} must have different names, got repeated ones; rename them")
+        modes, value = _wanted(asked, found.schema.names)
+        rows = found.count_rows()
+        size = sum(part.stat().st_size for part in parts)
+        if rows > MOST_ROWS or (rows > SUSPECT_ROWS and rows > SUSPECT_RATIO * size):
+            raise SizeError(
+                f"a Parquet file must have at most 2^30 rows, and at most {SUSPECT_RATIO} a byte where that is much, "
+                f"this one declares {rows:,} in {size:,} bytes; read a part of it"
+            )
+        table = found.to_table(columns=list(dict.fromkeys((*modes, value))) if value else list(modes))
+        table.validate(full=True)
+    except InputError:
+        raise
+    except (pa.ArrowException, MemoryError, OSError, ValueError) as error:
+        raise InputError(
+            f"{path.name or path} must be a Parquet file, or parts with the same columns, got something else "
+            f"({type(error).__name__}); write it again"
+        ) from error
+    if rows == 0:
+        raise InputError(f"{path.name} must have at least one row of data, got none; check the source")
+    return Reading(table, modes, value, "row", _counted)
+
+
+def _array_reading(entries: array_files.Entries, asked: Asked) -> Reading:
+    import pyarrow as pa
+
+    where, numbers, shape = entries
+    if where.ndim != 2 or where.dtype.kind not in "iu" or numbers.dtype.kind not in "iuf" or numbers.ndim != 1:
+        raise InputError(
+            "coordinates must be a table of whole numbers and values a list of numbers, "
+            f"got {where.dtype} of shape {where.shape} and {numbers.dtype} of shape {numbers.shape}; save them so"
+        )
+    order = checks.order(where.shape[1])
+    modes = asked.modes or tuple(f"mode_{number}" for number in range(order))
+    if len(where) != len(numbers) or len(modes) != order or (shape is not None and len(shape) != order):
+        raise InputError(
+            f"coordinates, values, shape and modes must fit each other, got coordinates of shape {where.shape}, "
+            f"{len(numbers)} values, shape {shape} and modes {list(modes)}; correct one of them"
+        )
+    if not len(numbers):
+        raise InputError("the arrays must hold at least one entry, got none; check the source")
+    value = asked.value or "value"
+    if value in modes:
+        raise InputError(f"value must not be one of the modes, got {value!r} as both; name another")
+    columns = {name: np.ascontiguousarray(where[:, mode]) for mode, name in enumerate(modes)}
+    table = pa.table({**columns, value: numbers.astype(np.float64)})
+    return Reading(table, modes, value, "row", _counted, indexed=True, shape=shape)
+
+
+def _counted(rows: Integers) -> list[int]:
+    return [int(row) + 1 for row in rows[: text_files.LINES_SHOWN]]

@@ -1,0 +1,1 @@
+"""The same computations at full speed: vectors, registers, threads."""

@@ -1,0 +1,133 @@
+"""Stochastic gradient descent on Tucker models, one entry after the other, the core as rows of vectors.
+
+With a the entry's row of the first factor and k the Kronecker product of its other rows, the core G (first mode by the
+rest) is read once for all that a step needs of it, and written once:
+
+    P = sum_r a_r G_r  (the core for the other modes),    phi_1[r] = G_r . k,    G_r = shrink G_r + step e a_r k.
+
+Rows of G and k are filled up with zeros to whole vectors.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numpy.typing import NDArray
+
+from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.fast.ridge import alloca, for_range
+from tensorveil.kernels.reference import tucker
+from tensorveil.kernels.vectors import INT64, Code, data_of, intrinsic
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Coordinates = NDArray[np.uint32]
+
+
+@intrinsic
+def read_row(typingctx: Any, core: Any, begin: Any, k: Any, a: Any, P: Any, place: Any, length: Any) -> Any:
+    """P[place:] += a G_r; returns G_r . k; G_r begins at `begin`, lengths are whole vectors."""
+
+    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        c = Code(context, b, types.float64)
+        rows, product, sums = (data_of(context, b, signature.args[n], args[n]) for n in (0, 2, 4))
+        total = alloca(b, ir.VectorType(c.number, c.lanes))
+        b.store(c.zero(c.lanes), total)
+        factor = c.fill(args[3], c.lanes)
+        with for_range(b, b.sdiv(args[6], INT64(c.lanes))) as loop:
+            at = b.mul(loop.index, INT64(c.lanes))
+            row = c.load(rows, b.add(args[1], at), c.lanes)
+            aim = b.add(args[5], at)
+            c.store(c.fma(factor, row, c.load(sums, aim, c.lanes)), sums, aim)
+            b.store(c.fma(row, c.load(product, at, c.lanes), b.load(total)), total)
+        return c.sum([b.load(total)])
+
+    ints = types.int64
+    return types.float64(core, ints, k, types.float64, P, ints, ints), code
+
+
+@intrinsic
+def write_row(typingctx: Any, core: Any, begin: Any, k: Any, shrink: Any, move: Any, length: Any) -> Any:
+    """G_r = shrink G_r + move k."""
+
+    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        c = Code(context, b, types.float64)
+        rows, product = (data_of(context, b, signature.args[n], args[n]) for n in (0, 2))
+        keep, move_by = c.fill(args[3], c.lanes), c.fill(args[4], c.lanes)
+        with for_range(b, b.sdiv(args[5], INT64(c.lanes))) as loop:
+            at = b.mul(loop.index, INT64(c.lanes))
+            place = b.add(args[1], at)
+            moved = b.fmul(move_by, c.load(product, at, c.lanes))
+            c.store(c.fma(keep, c.load(rows, place, c.lanes), moved), rows, place)
+        return context.get_dummy_value()
+
+    floats, ints = types.float64, types.int64
+    return types.void(core, ints, k, floats, floats, ints), code
+
+
+@compiled
+def tucker_pass(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    core: Floats,
+    length: int,
+    coordinates: Coordinates,
+    values: Floats,
+    scale: float,
+    shift: float,
+    visits: Integers,
+    eta: float,
+    penalty: float,
+) -> float:
+    """Visit the entries in the given order; returns the sum of squared residuals of scale x_w + shift.
+
+    `parameters` holds the factors and then room for P; widths are those of the factors and the number of the rest's
+    cells; `core` holds the rows of G, each of the padded length.
+    """
+    N = coordinates.shape[1]
+    R = widths[0]
+    room = starts[N]
+    k = np.zeros(length)
+    first = np.empty(R)
+    phi = np.empty(widths[1:].sum())
+    work = np.empty(tucker.work_size(widths[1:]))
+    rows = np.empty(N, np.int64)
+    shrink = 1.0 - 2.0 * eta * penalty
+    loss = 0.0
+    for step in range(visits.size):
+        w = visits[step]
+        own = starts[0] + np.int64(coordinates[w, 0]) * R
+        k[0] = 1.0
+        size = 1
+        for n in range(N - 1, 0, -1):  # the last mode varies fastest; from the back, so that nothing is overwritten
+            rows[n - 1] = starts[n] + np.int64(coordinates[w, n]) * widths[n]
+            for r in range(widths[n] - 1, -1, -1):
+                a = parameters[rows[n - 1] + r]
+                for cell in range(size):
+                    k[r * size + cell] = a * k[cell]
+            size *= widths[n]
+        rows[N - 1] = room
+        parameters[room : room + length] = 0.0
+        xhat = 0.0
+        for r in range(R):
+            a = parameters[own + r]
+            first[r] = read_row(core, r * length, k, a, parameters, room, length)
+            xhat += a * first[r]
+        tucker.features(parameters, rows, widths[1:], phi, work)
+        e = scale * values[w] + shift - xhat
+        if not np.isfinite(e):
+            return float(e * e)
+        loss += e * e
+        move = 2.0 * eta * e
+        for r in range(R):
+            a = parameters[own + r]
+            write_row(core, r * length, k, shrink, move * a, length)
+            parameters[own + r] = shrink * a + move * first[r]
+        begin = 0
+        for n in range(1, N):
+            for r in range(widths[n]):
+                parameters[rows[n - 1] + r] = shrink * parameters[rows[n - 1] + r] + move * phi[begin + r]
+            begin += widths[n]
+    return loss

@@ -1,0 +1,187 @@
+"""Ridge least squares for one block of a model, all other blocks held fixed.
+
+A prediction is linear in the row of each block that its entry touches (blocks.py): xhat_w = phi_w . row. So the best
+row of a factor matrix is the solution of
+
+    (H + lambda I) row = g,        H = sum_w phi_w phi_w^T,   g = sum_w phi_w x_w     over the row's own entries,
+
+and the core is one such row with all entries, too long to form H: only products of H with vectors are computed.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.reference import blocks
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Coordinates = NDArray[np.uint32]
+
+
+@compiled
+def factorize(H: Floats) -> bool:
+    """Cholesky factor of H in place, lower triangle; False where H is not positive definite."""
+    for a in range(H.shape[0]):
+        for b in range(a + 1):
+            total = H[a, b]
+            for c in range(b):
+                total -= H[a, c] * H[b, c]
+            if a == b:
+                if not total > 0.0:
+                    return False
+                H[a, a] = np.sqrt(total)
+            else:
+                H[a, b] = total / H[b, b]
+    return True
+
+
+@compiled
+def substitute(H: Floats, g: Floats) -> None:
+    """g becomes the solution of H H^T x = g, H lower triangular."""
+    R = g.size
+    for a in range(R):
+        total = g[a]
+        for b in range(a):
+            total -= H[a, b] * g[b]
+        g[a] = total / H[a, a]
+    for a in range(R - 1, -1, -1):
+        total = g[a]
+        for b in range(a + 1, R):
+            total -= H[b, a] * g[b]
+        g[a] = total / H[a, a]
+
+
+@compiled
+def inverse_trace(H: Floats, column: Floats) -> float:
+    """Trace of (H H^T)^-1 = squared norm of H^-1, H lower triangular."""
+    R = H.shape[0]
+    trace = 0.0
+    for c in range(R):
+        for a in range(c, R):
+            total = 1.0 if a == c else 0.0
+            for b in range(c, a):
+                total -= H[a, b] * column[b]
+            column[a] = total / H[a, a]
+            trace += column[a] * column[a]
+    return trace
+
+
+@compiled
+def solve_rows(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    coordinates: Coordinates,
+    values: Floats,
+    order: Integers,
+    begins: Integers,
+    n: int,
+    ridge: float,
+) -> float:
+    """Set every row of factor matrix n to its ridge solution; returns the effective number of parameters.
+
+    order[begins[i]:begins[i + 1]] are the entries of row i. A row without entries becomes zero. The effective number is
+    sum over rows of tr(H (H + lambda I)^-1). A row whose matrix is not positive definite to the last digit stays.
+    """
+    N = coordinates.shape[1]
+    R = widths[n]
+    first = np.int64(0)
+    for b in range(n):
+        first += widths[b]
+    rows = np.empty(starts.size, np.int64)
+    phi = np.empty(widths.sum())
+    work = np.empty(blocks.work_size(widths, N))
+    H = np.empty((R, R))
+    g = np.empty(R)
+    column = np.empty(R)
+    effective = 0.0
+    for i in range(begins.size - 1):
+        H[:] = 0.0
+        g[:] = 0.0
+        for position in range(begins[i], begins[i + 1]):
+            w = order[position]
+            blocks.find_rows(coordinates, w, starts, widths, rows)
+            blocks.features(parameters, rows, widths, N, phi, work)
+            x = values[w]
+            for a in range(R):
+                p = phi[first + a]
+                g[a] += p * x
+                for b in range(a + 1):
+                    H[a, b] += p * phi[first + b]
+        for a in range(R):
+            H[a, a] += ridge
+        if not factorize(H):
+            continue
+        substitute(H, g)
+        effective += R - ridge * inverse_trace(H, column)
+        row = starts[n] + i * R
+        for a in range(R):
+            parameters[row + a] = g[a]
+    return effective
+
+
+@compiled
+def core_product(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    coordinates: Coordinates,
+    values: Floats,
+    order: Integers,
+    begins: Integers,
+    direction: Floats,
+    result: Floats,
+    diagonal: Floats,
+) -> None:
+    """result = H direction, or g where direction is empty; diagonal = that of H. Entries are sorted by the first mode.
+
+    phi_w = a (x) k_w, with a the entry's row of the first factor and k_w the Kronecker product of its other rows. The
+    entries of one row share a, so the long products are done once a row:
+
+        phi_w . d = (d contracted with a) . k_w,        sum_w t_w phi_w = a (x) sum_w t_w k_w.
+    """
+    N = coordinates.shape[1]
+    R = widths[0]
+    rest = widths[N] // R
+    contracted = np.zeros(rest)
+    total = np.empty(rest)
+    squares = np.empty(rest)
+    k = np.empty(rest)
+    result[:] = 0.0
+    diagonal[:] = 0.0
+    for i in range(begins.size - 1):
+        if begins[i] == begins[i + 1]:
+            continue
+        row = starts[0] + i * R
+        if direction.size > 0:
+            contracted[:] = 0.0
+            for r in range(R):
+                for cell in range(rest):
+                    contracted[cell] += parameters[row + r] * direction[r * rest + cell]
+        total[:] = 0.0
+        squares[:] = 0.0
+        for position in range(begins[i], begins[i + 1]):
+            w = order[position]
+            k[0] = 1.0
+            size = 1
+            for n in range(N - 1, 0, -1):  # the last mode varies fastest; from the back, so that nothing is overwritten
+                other = starts[n] + np.int64(coordinates[w, n]) * widths[n]
+                for r in range(widths[n] - 1, -1, -1):
+                    a = parameters[other + r]
+                    for cell in range(size):
+                        k[r * size + cell] = a * k[cell]
+                size *= widths[n]
+            t = values[w]
+            if direction.size > 0:
+                t = 0.0
+                for cell in range(rest):
+                    t += contracted[cell] * k[cell]
+            for cell in range(rest):
+                total[cell] += t * k[cell]
+                squares[cell] += k[cell] * k[cell]
+        for r in range(R):
+            a = parameters[row + r]
+            for cell in range(rest):
+                result[r * rest + cell] += a * total[cell]
+                diagonal[r * rest + cell] += a * a * squares[cell]

@@ -1,0 +1,74 @@
+"""`mechanism="auto"`: which mechanism, from what is public about a request, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from tensorveil import checks
+from tensorveil.mechanisms.base import Mechanism
+from tensorveil.mechanisms.gradient import GradientPerturbation
+from tensorveil.mechanisms.input import InputPerturbation, channel_levels, made_channel
+from tensorveil.mechanisms.output import OutputPerturbation
+from tensorveil.mechanisms.planning.information import declared_count, sums_are_better
+from tensorveil.mechanisms.statistic import StatisticPerturbation
+from tensorveil.mechanisms.sums import SumPerturbation
+from tensorveil.mechanisms.with_offsets import WithOffsets
+from tensorveil.privacy.plan import Request
+
+MECHANISMS: dict[str, type[Mechanism]] = {
+    "input": InputPerturbation,
+    "gradient": GradientPerturbation,
+    "output": OutputPerturbation,
+    "statistic": StatisticPerturbation,
+    "sums": SumPerturbation,
+}
+LONG_ROWS = 500  # observations of an index from which on gradients tell more than sums: 54 on MovieLens, 5,000 on 100^3
+NAMES = ("auto", *MECHANISMS)
+
+
+@final
+@dataclass(frozen=True)
+class Choice:
+    """A mechanism and the reason for it."""
+
+    mechanism: Mechanism
+    reason: str
+
+
+def choose(name: str, request: Request) -> Choice:
+    """The mechanism of that name, or for "auto" the one that is expected to err least; reads the request alone.
+
+    Examples
+    --------
+    >>> from tensorveil.models.cp import CP
+    >>> from tensorveil.privacy.bounds import Bounds
+    >>> ratings = Request.checked(CP(5), Bounds(1, 5), "value", 5.0, 0.0, (943, 1682), None, 90_000, None)
+    >>> choose("auto", ratings).mechanism.name
+    'input'
+    """
+    checks.choice("mechanism", name, NAMES)
+    if name != "auto":
+        return Choice(MECHANISMS[name](), "asked for")
+    kind = request.unit.kind
+    if kind == "value":
+        channel = made_channel(channel_levels(None, request.bounds), request.epsilon)
+        if sums_are_better(request, channel.information):
+            return Choice(
+                SumPerturbation(), "at this epsilon single values tell next to nothing, and sums over many of them more"
+            )
+        return Choice(
+            InputPerturbation(),
+            "under 'value' the coordinates are public, so that every value is perturbed once and all inference is free",
+        )
+    if request.delta > 0 and kind != "slice" and declared_count(request) >= LONG_ROWS * max(request.shape):
+        return Choice(
+            WithOffsets(GradientPerturbation()),
+            "there are enough observations of every index for noisy gradients to find factors besides offsets",
+        )
+    return Choice(
+        SumPerturbation(),
+        "under 'slice' only sums over slices are released, and each slice keeps its own rows (joint privacy)"
+        if kind == "slice"
+        else f"under {kind!r} sums over many observations hide one unit best",
+    )

@@ -1,0 +1,1 @@
+"""Where privacy noise is drawn, and the tables of channels."""

@@ -1,0 +1,1 @@
+"""The certificate of a release, and how it is verified."""

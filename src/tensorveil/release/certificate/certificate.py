@@ -1,0 +1,434 @@
+"""The certificate of a release: one JSON object by a published schema, made for people and for `verify` alike.
+
+It holds public facts only: nothing in it is computed from the data but what the release itself tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tensorveil.errors import InputError
+from tensorveil.privacy.accounting.composition import event_from_json
+from tensorveil.privacy.accounting.events import Event, PureEvent
+from tensorveil.privacy.guarantee import Guarantee, GuaranteeStage, software_versions
+from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
+from tensorveil.privacy.theorems import THEOREMS
+from tensorveil.release.certificate.curve import curve_of
+
+if TYPE_CHECKING:
+    from tensorveil.release.release import Release
+
+SCHEMA_VERSION = 1
+SHA256 = r"^[0-9a-f]{64}$"
+NOT_TO_BE_RELEASED = (
+    "the observations, and anything computed from them without noise",
+    "errors of predictions against the observations or other private data (tensorveil evaluate)",
+    "logs, timings and memory use of the run",
+)
+
+GRID = "statistics are whole multiples of a power of two, and noise is drawn and added on that grid"
+
+Positive = Annotated[float, Field(gt=0)]
+Chance = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+Hash = Annotated[str, Field(pattern=SHA256)]
+
+
+class Part(BaseModel):
+    """A part of the certificate: frozen, no field more than the schema names, no NaN and no infinity."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class PureCost(Part):
+    """Stages of pure epsilon; their epsilons add up."""
+
+    kind: Literal["pure"]
+    epsilon: Positive
+    count: Count
+
+
+class GaussianCost(Part):
+    """Stages of Gaussian noise: noise std over the true L2 sensitivity."""
+
+    kind: Literal["gaussian"]
+    noise_multiplier: Positive
+    count: Count
+
+
+class SampledGaussianCost(Part):
+    """Steps of Gaussian noise on a Poisson sample of the units: noise std over the clip norm."""
+
+    kind: Literal["sampled gaussian"]
+    noise_multiplier: Positive
+    sampling_probability: Annotated[float, Field(gt=0, le=1)]
+    count: Count
+    replace: bool
+
+
+class StageRecord(Part):
+    """One paid reading of the data."""
+
+    name: str
+    theorem: str
+    sensitivity: str
+    noise: str
+    event: Annotated[PureCost | GaussianCost | SampledGaussianCost, Field(discriminator="kind")]
+
+
+class TheoremRecord(Part):
+    """A theorem that the guarantee rests on; the proof is in docs/proofs."""
+
+    name: str
+    statement: str
+    page: str
+    source: str
+
+
+class ModelRecord(Part):
+    """What kind of model was released; with draws from a posterior, their average predicts."""
+
+    family: Literal["cp", "tucker"]
+    ranks: tuple[Count, ...]
+    draws: Annotated[int, Field(ge=0)]
+
+
+class BoundsRecord(Part):
+    """The public range that values were clipped to."""
+
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _ordered(self) -> BoundsRecord:
+        if not self.low < self.high:
+            raise ValueError(f"bounds must have low below high, got {self.low:g} and {self.high:g}")
+        return self
+
+
+class AskedRecord(Part):
+    """The budget that was asked for; the price at its delta is what the certificate states."""
+
+    epsilon: Positive
+    delta: Chance
+    expected_count: Count | None
+
+
+class RandomnessRecord(Part):
+    """Where the noise came from, and what its finite precision costs."""
+
+    generator: str
+    key_source: str
+    seeded: bool
+    grid: str
+    gaussian_coordinates: Annotated[int, Field(ge=0)]
+    gaussian_epsilon_each: Annotated[float, Field(ge=0)]
+    gaussian_delta_each: Chance
+
+
+class LedgerRecord(Part):
+    """Which budget paid."""
+
+    dataset: str
+    reservation: str
+    entry_hash: Hash
+
+
+class PublicInputRecord(Part):
+    """Features of a mode that were given beside the data: taken as public, not derived from the values."""
+
+    mode: str
+    name: str
+    columns: tuple[str, ...]
+    sha256: Hash
+
+
+class PersonalRecord(Part):
+    """What an owner needs beside the release to compute a row of its own, under joint privacy."""
+
+    mode: Annotated[int, Field(ge=0)]
+    mode_name: str
+
+
+class Certificate(Part):
+    """What was released, under which guarantee, and on what ground. See docs/certificate.md for every field.
+
+    Examples
+    --------
+    >>> import numpy as np, tensorveil as tv
+    >>> data = tv.Observations(np.argwhere(np.ones((6, 5))), np.linspace(1, 5, 30), (6, 5))
+    >>> plan = tv.StatisticPerturbation().plan(tv.CP(rank=2), tv.Bounds(1, 5), "value", 1.0, shape=(6, 5))
+    >>> certificate = Certificate.of(tv.fit(data, plan))
+    >>> round(certificate.epsilon, 9), certificate.status, certificate.publishable
+    (1.0, 'proven', True)
+    >>> Certificate.from_json(certificate.to_json()) == certificate
+    True
+    """
+
+    schema_version: Literal[1]
+    status: Literal["proven", "claimed", "none"]
+    epsilon: Positive
+    delta: Chance
+    unit: str
+    at_most: Count | None
+    neighbours: str
+    publishable: bool
+    seeded: bool
+    mechanism: str
+    model: ModelRecord
+    shape: tuple[Count, ...]
+    mode_names: tuple[str, ...]
+    value_name: str
+    bounds: BoundsRecord | None
+    curve: tuple[tuple[Chance, Annotated[float, Field(ge=0)]], ...]
+    asked: AskedRecord | None
+    stages: tuple[StageRecord, ...]
+    theorems: tuple[TheoremRecord, ...]
+    source: str
+    reasons: tuple[str, ...]
+    assumptions_checked: tuple[str, ...]
+    assumptions_trusted: tuple[str, ...]
+    public_inputs: tuple[PublicInputRecord, ...]
+    covers: str
+    may_be_released: str
+    must_not_be_released: tuple[str, ...]
+    not_protected: str
+    randomness: RandomnessRecord
+    ledger: LedgerRecord | None
+    personalize: PersonalRecord | None
+    software: dict[str, str]
+    created: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    files: dict[str, Hash]
+    digest: Hash
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Certificate:
+        if not 2 <= len(self.shape) <= 6 or not len(self.shape) == len(self.mode_names) == len(self.model.ranks):
+            raise ValueError("shape, mode_names and ranks must have one entry a mode, 2 to 6 of them")
+        if len(set(self.mode_names)) != len(self.mode_names):
+            raise ValueError("mode_names must be different")
+        if self.status == "proven" and (self.bounds is None or self.asked is None or not self.stages):
+            raise ValueError("a proven release must have bounds, what was asked for, and stages")
+        if self.publishable != (self.status == "proven" and not self.seeded):
+            raise ValueError("publishable must be true for proven releases that are not seeded, and for no others")
+        if self.personalize is not None and self.personalize.mode >= len(self.shape):
+            raise ValueError("personalize must name a mode of the tensor")
+        date.fromisoformat(self.created)
+        for stage in self.stages:
+            event_from_json(stage.event.model_dump())
+        return self
+
+    @classmethod
+    def of(cls, release: Release) -> Certificate:
+        """The certificate of a release; of a loaded one, the certificate that it came with."""
+        if release.certificate is not None:
+            return release.certificate
+        told, plan = release.guarantee, release.plan
+        factors = release.factors
+        withheld = release.withheld_mode
+        curve: tuple[tuple[float, float], ...] = ()
+        if plan is not None:
+            curve = curve_of(plan.events, plan.request, plan.gaussian_coordinates)
+        facts: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "status": told.status,
+            "epsilon": told.epsilon,
+            "delta": told.delta,
+            "unit": told.unit,
+            "at_most": None if plan is None else plan.request.unit.at_most,
+            "neighbours": told.neighbours or "not stated by the publication",
+            "publishable": told.publishable,
+            "seeded": told.seeded,
+            "mechanism": told.source if plan is None else plan.mechanism.title,
+            "model": {"family": factors.family.name, "ranks": factors.ranks, "draws": _draws(release)},
+            "shape": factors.shape,
+            "mode_names": release.mode_names,
+            "value_name": release.value_name,
+            "bounds": None if plan is None else {"low": plan.request.bounds.low, "high": plan.request.bounds.high},
+            "curve": curve,
+            "asked": None
+            if plan is None
+            else {
+                "epsilon": plan.request.epsilon,
+                "delta": plan.request.delta,
+                "expected_count": plan.request.expected_count,
+            },
+            "stages": tuple(
+                {
+                    "name": stage.name,
+                    "theorem": stage.theorem,
+                    "sensitivity": stage.sensitivity,
+                    "noise": stage.noise,
+                    "event": stage.event,
+                }
+                for stage in told.stages
+            ),
+            "theorems": _theorems(told),
+            "source": told.source,
+            "reasons": told.reasons,
+            "assumptions_checked": told.assumptions_checked,
+            "assumptions_trusted": told.assumptions_trusted,
+            "public_inputs": () if plan is None else tuple(asdict(given) for given in plan.public_inputs),
+            "covers": told.released or "the model, as the publication claims",
+            "may_be_released": told.released if told.publishable else "nothing",
+            "must_not_be_released": must_not_be_released(told, withheld, release.mode_names),
+            "not_protected": told.not_protected or "anything: nothing is proven",
+            "randomness": _randomness(release),
+            "ledger": None if release.ledger is None else dict(release.ledger),
+            "personalize": None if withheld is None else {"mode": withheld, "mode_name": release.mode_names[withheld]},
+            "software": dict(told.software or software_versions()),
+            "created": datetime.now(UTC).date().isoformat(),
+            "files": {},
+        }
+        return cls._sealed(facts)
+
+    def with_files(self, files: Mapping[str, str]) -> Certificate:
+        """The same certificate over these released files: name -> SHA-256."""
+        facts = self.model_dump(exclude={"digest"})
+        return self._sealed({**facts, "files": dict(sorted(files.items()))})
+
+    @classmethod
+    def _sealed(cls, facts: dict[str, Any]) -> Certificate:
+        try:
+            unsealed = cls(**facts, digest="0" * 64)
+            return cls(**facts, digest=unsealed.computed_digest())
+        except ValidationError as error:
+            raise InputError(f"a certificate must keep to its schema, got {_first(error)}") from error
+
+    def computed_digest(self) -> str:
+        """SHA-256 of the canonical JSON (sorted keys, no spaces, UTF-8) of every field but the digest."""
+        plain = self.model_dump(mode="json", exclude={"digest"})
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """The certificate as JSON, by the schema docs/certificate.schema.json."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Certificate:
+        """A certificate from its JSON; its form is checked here, its digest and its truth by `verify`."""
+        try:
+            json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise InputError(f"a certificate must keep to its schema, got {_first(error)}; it was changed") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"a certificate must be JSON, got something else ({error}); it was changed") from error
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The published JSON schema."""
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cls.model_json_schema()}
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the stages cost."""
+        return tuple(event_from_json(stage.event.model_dump()) for stage in self.stages)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee that this certificate states; as text it is one sentence."""
+        return Guarantee(
+            self.epsilon,
+            self.delta,
+            self.unit,
+            self.status,
+            self.source,
+            reasons=self.reasons,
+            seeded=self.seeded,
+            neighbours=self.neighbours,
+            released=self.covers,
+            not_protected=self.not_protected,
+            stages=tuple(
+                GuaranteeStage(stage.name, stage.theorem, stage.sensitivity, stage.noise, stage.event.model_dump())
+                for stage in self.stages
+            ),
+            theorems=tuple(f"{theorem.name} ({theorem.source})" for theorem in self.theorems),
+            assumptions_checked=self.assumptions_checked,
+            assumptions_trusted=self.assumptions_trusted,
+            software=tuple(self.software.items()),
+        )
+
+    def to_deployment_record(self) -> dict[str, Any]:
+        """What this certificate can say in a record of the OpenDP Differential Privacy Deployments Registry."""
+        from tensorveil.release.certificate.registry import deployment_record
+
+        return deployment_record(self)
+
+
+def _draws(release: Release) -> int:
+    draws = getattr(release.model, "draws", None)
+    return 0 if draws is None else len(draws)
+
+
+def _theorems(told: Guarantee) -> tuple[dict[str, str], ...]:
+    names = dict.fromkeys(stage.theorem for stage in told.stages)
+    found = (THEOREMS[name] for name in names)
+    return tuple(
+        {"name": one.name, "statement": one.statement, "page": f"docs/proofs/{one.page}", "source": one.source}
+        for one in found
+    )
+
+
+def must_not_be_released(told: Guarantee, withheld: int | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """What must stay in the house, in words."""
+    texts = list(NOT_TO_BE_RELEASED)
+    if withheld is not None:
+        texts.append(
+            f"personal rows and predictions of a {names[withheld]}, which are for that {names[withheld]} alone"
+        )
+    if told.seeded:
+        texts.insert(0, "the model itself: whoever knows the seed can subtract its noise")
+    if told.status != "proven":
+        texts.insert(0, "the model itself: its privacy is not proven")
+    return tuple(texts)
+
+
+def _randomness(release: Release) -> dict[str, Any]:
+    told, plan = release.guarantee, release.plan
+    if plan is None:
+        return {
+            "generator": "numpy PCG64, not cryptographic",
+            "key_source": "a seed" if told.seeded else "the operating system",
+            "seeded": told.seeded,
+            "grid": "none: floating point",
+            "gaussian_coordinates": 0,
+            "gaussian_epsilon_each": 0.0,
+            "gaussian_delta_each": 0.0,
+        }
+    gaussian = any(not isinstance(event, PureEvent) for event in plan.events)
+    return {
+        "generator": release.generator,
+        "key_source": "a seed or a source made for audits" if told.seeded else "the operating system",
+        "seeded": told.seeded,
+        "grid": GRID,
+        "gaussian_coordinates": plan.gaussian_coordinates if gaussian else 0,
+        "gaussian_epsilon_each": GAUSSIAN_EPSILON,
+        "gaussian_delta_each": GAUSSIAN_DELTA,
+    }
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key twice")
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} in place of a number")
+
+
+def _first(error: ValidationError) -> str:
+    """The first broken rule, in words, without the input."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(map(str, found["loc"])) or "the whole"
+    return f"{where}: {found['msg']}"

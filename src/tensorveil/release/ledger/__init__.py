@@ -1,0 +1,1 @@
+"""The budget ledger: a file of entries that can only grow."""

@@ -1,0 +1,184 @@
+"""What the entries of a ledger amount to: for every data set its budget, its reservations, what is spent and left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from tensorveil.errors import BudgetError, InputError
+from tensorveil.privacy.accounting import filters
+from tensorveil.privacy.accounting.filters import Costs, Limits, Totals
+from tensorveil.privacy.units import Unit
+from tensorveil.release.ledger.chain import Entry
+
+FORMAT = 1
+RESERVED, DRAWING, COMMITTED, VOID = "reserved", "drawing", "committed", "void"
+STEPS = {"draw": (RESERVED, DRAWING), "commit": (DRAWING, COMMITTED), "void": (RESERVED, VOID)}  # from, to
+
+
+@final
+@dataclass
+class Account:
+    """One data set, as its entries tell: the bodies of its reservations and their states, by entry number."""
+
+    name: str
+    unit: Unit
+    limits: Limits
+    reserved: dict[int, dict[str, Any]] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def paid(self) -> list[int]:
+        """Reservations that count as spent: all that are not void."""
+        return [number for number, state in self.states.items() if state != VOID]
+
+    @property
+    def mode(self) -> str | None:
+        """How the budget is kept, fixed by the first reservation that counts; None while there is none."""
+        return next((self.reserved[number]["mode"] for number in self.paid), None)
+
+    def totals(self, *more: Costs) -> Totals:
+        """The sums of all that counts, and of more."""
+        parts = [_costs(self.reserved[number]["costs"]) for number in self.paid]
+        return filters.total([*parts, *more], self.limits.orders)
+
+
+@final
+@dataclass(frozen=True)
+class Spent:
+    """What was spent of a data set's budget.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The sums of the stated prices. In the mode "classes" they may be above the budget, which is kept in a finer way.
+    share : float
+        How much of the budget is used, from 0 to 1.
+    mode : str or None
+        "classes" or "added" (docs/ledger.md); None before the first release.
+    committed, unfinished, void : int
+        Numbers of reservations. Unfinished ones are running or died; they count as spent, void ones do not.
+    """
+
+    epsilon: float
+    delta: float
+    share: float
+    mode: str | None
+    committed: int
+    unfinished: int
+    void: int
+
+
+@final
+@dataclass(frozen=True)
+class Remaining:
+    """What one more release may cost.
+
+    Attributes
+    ----------
+    pure_epsilon : float
+        The largest epsilon of a pure release.
+    epsilon, delta : float
+        The largest price of a release with Gaussian noise (unsampled, few numbers); 0 if there can be none.
+    """
+
+    pure_epsilon: float
+    epsilon: float
+    delta: float
+
+
+def accounts_of(entries: Sequence[Entry]) -> dict[str, Account]:
+    """All data sets, by playing the entries through."""
+    found: dict[str, Account] = {}
+    for entry in entries:
+        try:
+            _play(entry, found)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BudgetError(
+                f"the ledger's entries must be of format {FORMAT}, got entry {entry.number} of another; "
+                "update tensorveil"
+            ) from error
+    return found
+
+
+def _play(entry: Entry, found: dict[str, Account]) -> None:
+    body = entry.body
+    kind, name = body["kind"], body["dataset"]
+    if kind == "dataset":
+        if body["format"] != FORMAT:
+            raise ValueError(body["format"])
+        found[name] = Account(name, Unit(**body["unit"]), _limits(body["limits"]))
+    elif kind == "raise":
+        found[name].limits = _limits(body["limits"])
+    elif kind == "reserve":
+        found[name].reserved[entry.number] = body
+        found[name].states[entry.number] = RESERVED
+    else:
+        before, after = STEPS[kind]
+        if found[name].states[body["reservation"]] != before:
+            raise ValueError(kind)
+        found[name].states[body["reservation"]] = after
+
+
+def account_of(entries: Sequence[Entry], dataset: str) -> Account:
+    """One data set of the ledger."""
+    found = accounts_of(entries)
+    if not isinstance(dataset, str) or dataset not in found:
+        names = ", ".join(map(repr, found)) or "none"
+        raise InputError(f"dataset must be one of the ledger's ({names}), got {dataset!r}; create it first")
+    return found[dataset]
+
+
+def _limits(plain: Mapping[str, Any]) -> Limits:
+    return Limits(**{**plain, "orders": tuple(plain["orders"]), "renyi": tuple(plain["renyi"])})
+
+
+def _costs(plain: Mapping[str, Any]) -> Costs:
+    return Costs(**{**plain, "renyi": tuple(plain["renyi"])})
+
+
+def spent_of(account: Account) -> Spent:
+    """What was spent."""
+    sums, states = account.totals(), list(account.states.values())
+    return Spent(
+        float(sums.epsilon),
+        float(sums.delta),
+        filters.share_used(sums, account.limits, account.mode),
+        account.mode,
+        states.count(COMMITTED),
+        states.count(RESERVED) + states.count(DRAWING),
+        states.count(VOID),
+    )
+
+
+def remaining_of(account: Account) -> Remaining:
+    """What one more release may cost."""
+    sums = account.totals()
+    pure = filters.largest_pure(sums, account.limits, account.mode)
+    return Remaining(pure, *filters.largest_gaussian(sums, account.limits, account.mode))
+
+
+def summary_of(account: Account) -> dict[str, Any]:
+    """Budget, spent and remaining as plain values."""
+    unit, allowed = account.unit, account.limits
+    budget = {"unit": str(unit), "at_most": unit.at_most, "epsilon": allowed.epsilon, "delta": allowed.delta}
+    return budget | {"spent": vars(spent_of(account)), "remaining": vars(remaining_of(account))}
+
+
+def refusal(account: Account, found: Costs) -> str:
+    """Why a release with these costs is not admitted, and what would be."""
+    left = remaining_of(account)
+    offer = [f"a pure release of epsilon up to {_down(left.pure_epsilon)}"] if left.pure_epsilon > 0 else []
+    if left.epsilon > 0:
+        offer.append(f"a Gaussian one of up to epsilon {_down(left.epsilon)} at delta {left.delta:g}")
+    return (
+        f"the budget of data set {account.name!r} (epsilon {account.limits.epsilon:g}, delta {account.limits.delta:g}) "
+        f"must cover the release, got epsilon {found.epsilon:g}, delta {found.delta:g}; "
+        + (f"what is left pays for {' or '.join(offer)}; ask for less, or" if offer else "nothing is left;")
+        + " raise the budget with a reason"
+    )
+
+
+def _down(number: float) -> str:
+    return f"{number * (1 - 1e-6) if number != round(number, 6) else number:.6g}"

@@ -1,0 +1,1 @@
+"""Entries laid out in memory for solvers with threads."""

@@ -1,0 +1,225 @@
+"""Entries sorted once by every mode, and sweeps of ridge regressions over them with threads: CP models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels.fast import ridge
+from tensorveil.kernels.reference import statistics
+from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
+from tensorveil.models.factor_model import FactorModel
+from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_apart
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Coordinates = NDArray[np.uint32]
+
+FEWEST_PARTS, MOST_PARTS = 2, 16  # of the rows of a mode; sums over parts do not depend on the number of threads
+ENTRIES_A_PART = 2**16
+FEWEST_FAST = 2**14  # entries from which on kernels made for the rank are worth compiling
+NO_OFFSET = 1e30  # a penalty that leaves nothing of an offset
+
+
+@final
+@dataclass(frozen=True)
+class ModeList:
+    """Entries in the order of one mode: their coordinates in the other modes, and their values."""
+
+    others: Coordinates
+    values: NDArray[Any]
+    begins: Integers
+    cuts: Integers  # ends of the parts that threads take, in rows
+
+
+@final
+@dataclass(frozen=True)
+class SortedEntries:
+    """One list of entries a mode: 4 N + 4 or 4 N + 8 bytes an entry in each, no other copy."""
+
+    lists: list[ModeList]
+    shape: tuple[int, ...]
+    threads: int
+    dtype: Any
+
+    @classmethod
+    def of(
+        cls, coordinates: Coordinates, values: Floats, shape: tuple[int, ...], threads: int, dtype: Any
+    ) -> SortedEntries:
+        """Sort the entries by every mode, modes at once where there are threads."""
+        lists: list[ModeList | None] = [None] * len(shape)
+
+        def sort(thread: int) -> None:
+            for mode in range(thread, len(shape), threads):
+                lists[mode] = _sorted(coordinates, values, mode, shape[mode], dtype)
+
+        run_apart(sort, threads)
+        return cls([part for part in lists if part is not None], shape, threads, dtype)
+
+    def __len__(self) -> int:
+        return int(self.lists[0].begins[-1])
+
+    def pack(self, model: FactorModel, parameters: Floats, offsets: list[Floats]) -> NDArray[Any]:
+        """All factors, rows filled up to whole vectors, with offsets (if any) as the last number of each row."""
+        R = model.ranks[0]
+        length = padded(R + bool(offsets), self.dtype)
+        packed = aligned_zeros(sum(self.shape) * length, self.dtype)
+        rows = packed.reshape(-1, length)
+        rows[:, :R] = parameters.reshape(-1, R)
+        if offsets:
+            rows[:, R] = np.concatenate(offsets)
+        return packed
+
+    def unpack(self, packed: NDArray[Any], model: FactorModel, offsets: list[Floats]) -> tuple[Floats, list[Floats]]:
+        """Parameters of the model, and offsets, from packed rows."""
+        R = model.ranks[0]
+        rows = packed.reshape(sum(self.shape), -1)
+        parameters = np.ascontiguousarray(rows[:, :R], dtype=np.float64).ravel()
+        if not offsets:
+            return parameters, []
+        return parameters, np.split(rows[:, R].astype(np.float64), np.cumsum(self.shape)[:-1])
+
+    def sweep(self, packed: NDArray[Any], R: int, mean: float, penalty: float, offset_penalties: list[float]) -> float:
+        """Solve the rows of all modes in turn, each with its offset; returns the effective number of parameters."""
+        effective = 0.0
+        for mode in range(len(self.shape)):
+            ridges = np.full(R + bool(offset_penalties), penalty, dtype=self.dtype)
+            if offset_penalties:
+                ridges[R] = min(offset_penalties[mode], NO_OFFSET)
+            found = self._by_parts(ridge.solve_rows, mode, packed, R, mean, len(ridges), ridges)
+            effective += float(np.sum(found))
+        return effective
+
+    def residuals(self, packed: NDArray[Any], R: int, mean: float, with_offsets: bool) -> tuple[float, float]:
+        """Sum and sum of squares of all residuals."""
+        found = self._by_parts(ridge.sum_residuals, 0, packed, R, mean, R + with_offsets)
+        total, squares = np.sum(np.array(found), axis=0)
+        return float(total), float(squares)
+
+    def value_statistics(self, model: FactorModel, mode: int) -> tuple[Floats, Integers, RowMatrices]:
+        """Limits, right-hand sides in whole grid steps and matrices of private least squares, for public coordinates.
+
+        The values of these entries are residuals; double precision only.
+        """
+        R, size = model.ranks[0], self.shape[mode]
+        packed = self.pack(model, model.parameters, [])
+        length = padded(R, np.float64)
+        limits, g = np.empty(size), np.zeros((size, length), dtype=np.int64)
+        H = np.zeros((size, R * length))
+        moments = np.empty((size, 2))
+        self._by_parts(statistics.cp_value_statistics, mode, packed, R, 0.0, R, limits, g, H, moments)
+        trace, squares = moments.sum(axis=0)
+        matrices = RowMatrices(H, limits, R, float(trace), float(squares), self.lists[mode], self.threads)
+        return limits, np.ascontiguousarray(g[:, :R]), matrices
+
+    def _by_parts(
+        self, kernel: Any, mode: int, packed: NDArray[Any], R: int, mean: float, D: int, *more: Any
+    ) -> list[Any]:
+        """What a kernel returns for each part of the rows of a mode."""
+        mine = self.lists[mode]
+        length = padded(D, self.dtype)
+        starts = [int(start) * length for start in np.cumsum([0, *self.shape])[:-1]]
+        others = tuple(start for number, start in enumerate(starts) if number != mode)
+        constants = Constants(len(self.shape), R, D - R)
+        parts = len(mine.cuts) - 1
+        found: list[Any] = [None] * parts
+        constant = self.dtype(mean)
+
+        def work(thread: int) -> None:
+            for part in range(thread, parts, self.threads):
+                first, last = int(mine.cuts[part]), int(mine.cuts[part + 1])
+                found[part] = kernel(
+                    packed,
+                    others,
+                    starts[mode],
+                    mine.others,
+                    mine.values,
+                    constant,
+                    mine.begins,
+                    constants,
+                    length,
+                    first,
+                    last,
+                    *((D, *more) if more else ()),
+                )
+
+        run_apart(work, self.threads)
+        return found
+
+
+@final
+@dataclass(frozen=True)
+class RowMatrices:
+    """Matrices H of the rows of a mode: lower triangles in rows filled up to whole vectors, and their limits."""
+
+    triangles: Floats
+    limits: Floats
+    rank: int
+    trace: float  # of all of them
+    squares: float  # of all their numbers
+    mine: ModeList
+    threads: int
+
+    def posterior_rows(
+        self, g: Floats, noise_variance: float, residual_variance: float, smallest_prior: float, largest_prior: float
+    ) -> Floats:
+        """`ridge_rows.posterior_rows` for matrices without noise, by Cholesky factors instead of eigenvectors.
+
+        A row of k entries is taken to have min(k, R) eigenvalues above 0.
+        """
+        R, length = self.rank, self.triangles.shape[1] // self.rank
+        counts = np.minimum(np.diff(self.mine.begins), R)
+        weight = self.squares
+        surplus = float((g**2).sum()) - residual_variance * self.trace - noise_variance * float(counts.sum())
+        prior = min(max(surplus, smallest_prior * weight), largest_prior * weight) / weight if weight > 0 else 0.0
+        rows = np.zeros_like(g)
+        cuts = self.mine.cuts
+
+        def work(thread: int) -> None:
+            for part in range(thread, len(cuts) - 1, self.threads):
+                statistics.spectral_solutions(
+                    self.triangles,
+                    self.limits,
+                    length,
+                    g,
+                    prior,
+                    residual_variance,
+                    noise_variance,
+                    int(cuts[part]),
+                    int(cuts[part + 1]),
+                    rows,
+                )
+
+        run_apart(work, self.threads)
+        return rows
+
+
+def mode_variances(
+    coordinates: Coordinates, values: Floats, shape: tuple[int, ...]
+) -> tuple[float, float, list[tuple[Floats, Integers]]]:
+    """Mean and variance of the values, and for every mode its indices' sums about the mean and numbers of entries."""
+    mean = float(values.mean())
+    variance = sum(float(((values[a : a + CHUNK] - mean) ** 2).sum()) for a in range(0, len(values), CHUNK))
+    firsts = np.cumsum([0, *shape])[:-1]
+    sums, counts = np.zeros(sum(shape)), np.zeros(sum(shape), dtype=np.int64)
+    ridge.mode_sums(coordinates, values, mean, firsts, sums, counts)
+    parts = zip(np.split(sums, firsts[1:]), np.split(counts, firsts[1:]), strict=True)
+    return mean, variance / len(values), [*parts]
+
+
+def _sorted(coordinates: Coordinates, values: Floats, mode: int, size: int, dtype: Any) -> ModeList:
+    begins = np.concatenate([[0], np.cumsum(index_counts(coordinates, mode, size))])
+    others = np.empty((len(values) + ridge.AHEAD, coordinates.shape[1] - 1), dtype=np.uint32)
+    sorted_values = np.empty(len(values), dtype=dtype)
+    ridge.sort_by_mode(coordinates, values, mode, begins, others, sorted_values)
+    return ModeList(others, sorted_values, begins, part_cuts(begins, len(values), size))
+
+
+def part_cuts(begins: Integers, count: int, size: int) -> Integers:
+    """Ends of parts of the rows of a mode with about as many entries each."""
+    parts = min(max(count // ENTRIES_A_PART, FEWEST_PARTS), MOST_PARTS)
+    cuts = np.searchsorted(begins, np.linspace(0, count, parts + 1)[1:-1])
+    return np.concatenate([[0], np.minimum(cuts, size), [size]])
