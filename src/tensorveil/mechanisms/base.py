@@ -17,11 +17,14 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.accounting import composition as accounting
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
-from tensorveil.privacy.bounds import BoundedObservations, Bounds
-from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON, NoiseSource
-from tensorveil.privacy.plan import Plan, Request, Settings, Stage
+from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.noise.laws import Law
+from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
+from tensorveil.privacy.plan import Plan, Request
+from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import covering
 from tensorveil.privacy.units import Unit
+from tensorveil.privacy.vault import Pattern, Vault
 
 Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
 
@@ -35,13 +38,13 @@ def no_progress(what: str, done: int, total: int) -> None:
 @final
 @dataclass(frozen=True)
 class Design:
-    """What a mechanism decides for a request: its stages in order, and its public numbers.
+    """What a mechanism decides for a request: its stages in order, and its public numbers, a frozen dataclass.
 
     `gaussian_coordinates` is how many numbers get Gaussian noise in the whole run: the sampler's precision is paid for.
     """
 
     stages: tuple[Stage, ...]
-    settings: Mapping[str, Any]
+    settings: Any
     gaussian_coordinates: int = 0
     assumptions_trusted: tuple[str, ...] = ()
 
@@ -120,13 +123,13 @@ class Mechanism(ABC):
             request,
             self,
             design.stages,
-            Settings(design.settings),
+            design.settings,
             cost,
             0.0 if pure else request.delta,
             design.gaussian_coordinates,
             assumptions_checked=checked_by_code(request),
             assumptions_trusted=(
-                *trusted_to_the_caller(request, [stage.noise for stage in design.stages]),
+                *trusted_to_the_caller(request, [stage.law for stage in design.stages]),
                 *design.assumptions_trusted,
                 *trusted_features(request.unit, inputs),
             ),
@@ -138,10 +141,17 @@ class Mechanism(ABC):
         """Stages and settings for a request that has passed its checks."""
 
     @abstractmethod
-    def run(
-        self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
-    ) -> Completion:
-        """Complete; every reading of the data passes through `noise`, everything else is public."""
+    def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
+        """Complete the tensor by asking the vault the questions that the plan has priced; everything else is public."""
+
+    def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
+        """Refuse, before anything is paid, public coordinates that do not fit the plan."""
+        return
+
+    @property
+    def inner_mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanisms that this one runs inside its own run."""
+        return ()
 
 
 def checked_by_code(request: Request) -> tuple[str, ...]:
@@ -163,8 +173,8 @@ def trusted_features(unit: Unit, inputs: Sequence[PublicInput]) -> tuple[str, ..
     )
 
 
-def trusted_to_the_caller(request: Request, noises: Sequence[str]) -> tuple[str, ...]:
-    """What no run can check, in the words of guarantees; `noises` are the laws of the stages' noise, in words."""
+def trusted_to_the_caller(request: Request, laws: Sequence[Law]) -> tuple[str, ...]:
+    """What no run can check, in the words of guarantees; `laws` are those of the stages' noise."""
     chosen = "bounds, shape, labels and expected count were chosen without looking at the data"
     if request.unit.coordinates_public:
         chosen = "bounds and expected count were chosen without looking at the values"
@@ -173,7 +183,7 @@ def trusted_to_the_caller(request: Request, noises: Sequence[str]) -> tuple[str,
         "each unit of the data is one unit of privacy: nobody is behind two of them",
         "running time and memory are not observed",
     ]
-    if any("norm-exponential" in noise for noise in noises):
+    if Law.ROWS in laws:
         found.append("norm-exponential noise is drawn in floating point and rounded; its last bits are not proven")
     return tuple(found)
 

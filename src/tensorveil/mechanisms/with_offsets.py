@@ -1,4 +1,4 @@
-"""Any mechanism after private offsets: mean and per-mode offsets first, then the mechanism on what they leave."""
+"""Any mechanism after private offsets: mean and offsets of every mode first, then the mechanism on the residuals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tensorveil import checks
@@ -14,13 +13,23 @@ from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, budget_with, no_progress
 from tensorveil.mechanisms.gradient import GradientPerturbation
-from tensorveil.mechanisms.level import default_level_share, level_coordinates, level_stage, release_level
-from tensorveil.mechanisms.private_offsets import offset_coordinates, offset_modes, offset_stages, release_offsets
+from tensorveil.mechanisms.parts.level import ask_level, default_level_share, level_coordinates, level_stage
+from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
-from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request
+from tensorveil.privacy.vault import Vault
+
+INNER = "residuals"  # what the names of the inner mechanism's stages begin with
+
+
+@final
+@dataclass(frozen=True)
+class Settings:
+    """The modes that get offsets, and the plan of the mechanism that runs on the residuals."""
+
+    modes: tuple[int, ...]
+    inner: Plan
 
 
 @final
@@ -28,8 +37,8 @@ from tensorveil.privacy.plan import Plan, Request
 class WithOffsets(Mechanism):
     """Private level and offsets, then another mechanism on the residuals.
 
-    A residual is computed from one observation's own value and released numbers, and clipped to the same bounds, so
-    that neighbouring data have neighbouring residuals and the inner mechanism's theorem applies to them as it is.
+    A residual is computed from one observation's own value and released numbers, and clipped to the same bounds.
+    Neighbouring data therefore have neighbouring residuals, and the inner mechanism's theorem applies to them as it is.
 
     Parameters
     ----------
@@ -51,6 +60,10 @@ class WithOffsets(Mechanism):
         return f"offsets, then {self.mechanism.title}"
 
     @property
+    def inner_mechanisms(self) -> tuple[Mechanism, ...]:
+        return (self.mechanism,)
+
+    @property
     def public_inputs(self) -> tuple[PublicInput, ...]:
         return self.mechanism.public_inputs
 
@@ -64,22 +77,18 @@ class WithOffsets(Mechanism):
         own = level_coordinates(request) + offset_coordinates(request, modes)
         events, plan, coordinates = budget_with(request, self.mechanism, 1 - self.share, shares, own)
         stages = [level_stage(request, events[0]), *offset_stages(request, modes, events[1:])]
-        stages += [replace(stage, name=f"residuals, {stage.name}") for stage in plan.stages]
+        stages += [replace(stage, name=f"{INNER}, {stage.name}") for stage in plan.stages]
         trusted = self.mechanism.design(plan.request).assumptions_trusted
-        return Design(tuple(stages), {"modes": modes, "inner": plan}, coordinates, trusted)
+        return Design(tuple(stages), Settings(modes, plan), coordinates, trusted)
 
-    def run(
-        self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
-    ) -> Completion:
-        modes = plan.settings["modes"]
-        events = plan.events[: len(modes) + 1]
-        level = release_level(data, events[0], noise)
-        raw = release_offsets(data, level.normalised(data), modes, events[1:], noise)
+    def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
+        settings: Settings = plan.settings
+        events = plan.events[: len(settings.modes) + 1]
+        level = ask_level(vault, events[0])
+        raw = ask_offsets(vault, plan.request, level, settings.modes, events[1:])
         offsets = Offsets(
             level.mean + level.scale * raw.mean,
             [None if part is None else level.scale * part for part in raw.modes],
         )
-        residuals = np.clip(data.centred - offsets.at(data.coordinates), -1.0, 1.0)
-        left = replace(data, steps=np.rint(residuals * VALUE_STEPS).astype(np.int64))
-        inner = self.mechanism.run(left, plan.settings["inner"], noise, progress)
+        inner = self.mechanism.run(vault.residuals(offsets).inner(INNER), settings.inner, progress)
         return replace(inner, offsets=offsets + inner.offsets)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field, replace
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,8 @@ class BoundedObservations:
         Centred values times 2^20, whole numbers from -2^20 to 2^20: the bounds are at -1 and 1 exactly.
     shape, mode_names, bounds, unit
         Public.
+    layouts : dict
+        What queries keep between two questions about the same observations, e.g. an order of the rows.
     """
 
     coordinates: NDArray[np.uint32]
@@ -87,6 +89,7 @@ class BoundedObservations:
     mode_names: tuple[str, ...]
     bounds: Bounds
     unit: Unit
+    layouts: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def centred(self) -> Floats:
@@ -99,6 +102,14 @@ class BoundedObservations:
     def index(self, mode: int) -> Integers:
         """Each observation's index in a mode."""
         return self.coordinates[:, mode].astype(np.int64)
+
+    def with_steps(self, steps: Integers) -> BoundedObservations:
+        """The same observations with other values, in steps."""
+        return replace(self, steps=steps, layouts={})
+
+    def kept(self, chosen: NDArray[np.bool_]) -> BoundedObservations:
+        """The chosen observations, in the same order."""
+        return replace(self, coordinates=self.coordinates[chosen], steps=self.steps[chosen], layouts={})
 
     def __repr__(self) -> str:
         sizes = " x ".join(map(str, self.shape))

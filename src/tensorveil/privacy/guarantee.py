@@ -132,7 +132,7 @@ class Guarantee:
             released=what_is_released(request.unit_name if joint else None),
             not_protected=what_is_not_protected(request.unit),
             stages=tuple(
-                GuaranteeStage(stage.name, stage.theorem, stage.sensitivity, stage.noise, stage.event.to_json())
+                GuaranteeStage(stage.name, stage.theorem, str(stage.sensitivity), stage.noise, stage.event.to_json())
                 for stage in plan.stages
             ),
             theorems=tuple(f"{name} ({THEOREMS[name].source})" for name in names),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any, final
@@ -13,40 +13,11 @@ from tensorveil.errors import InputError
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.accounting.events import Event
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.theorems import THEOREMS
+from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:
     from tensorveil.mechanisms.base import Mechanism
-
-
-@final
-@dataclass(frozen=True)
-class Stage:
-    """One paid reading of the data, or several equal ones.
-
-    Attributes
-    ----------
-    name : str
-    theorem : str
-        The theorem that bounds its sensitivity.
-    event : Event
-        What it costs.
-    sensitivity : str
-        The sensitivity, as a number or as the rule that `fit` resolves from public facts and released blocks.
-    noise : str
-        The law and scale of the noise.
-    """
-
-    name: str
-    theorem: str
-    event: Event
-    sensitivity: str
-    noise: str
-
-    def __post_init__(self) -> None:
-        if self.theorem not in THEOREMS:
-            raise InputError(f"theorem must be one of {sorted(THEOREMS)}, got {self.theorem!r}; prove it first")
 
 
 @final
@@ -104,6 +75,11 @@ class Request:
         return cls(model, bounds, resolved, budget, chance, sizes, names, count)
 
     @property
+    def count_or_guess(self) -> float:
+        """The declared number of observations, or a guess from the shape; a wrong one costs accuracy only."""
+        return self.expected_count or min(math.prod(self.shape) / 2, 100.0 * sum(self.shape))
+
+    @property
     def unit_text(self) -> str:
         """The unit with the name of its mode, e.g. "slice:user"."""
         return f"{self.unit.kind}:{self.unit_name}" if self.unit.whole_slices else self.unit.kind
@@ -112,26 +88,6 @@ class Request:
     def unit_name(self) -> str:
         """The name of the mode that a slice unit protects, or "observation"."""
         return self.mode_names[self.unit.mode_number] if self.unit.whole_slices else "observation"
-
-
-@final
-class Settings(Mapping[str, Any]):
-    """Public numbers of a plan, by name; they cannot be changed."""
-
-    def __init__(self, numbers: Mapping[str, Any]) -> None:
-        self._numbers = dict(numbers)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._numbers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __repr__(self) -> str:
-        return f"Settings({self._numbers})"
 
 
 def rounded_up(number: float, digits: int = 4) -> str:
@@ -156,8 +112,8 @@ class Plan:
     request : Request
     mechanism : Mechanism
     stages : tuple of Stage
-    settings : mapping
-        Numbers that the mechanism fixed: clip norms, steps, shares. All public.
+    settings : object
+        Numbers that the mechanism fixed, a frozen dataclass of its own: clip norms, steps, shares. All public.
     gaussian_coordinates : int
         How many numbers get Gaussian noise in the whole run, at most.
     epsilon, delta : float
@@ -172,7 +128,7 @@ class Plan:
     request: Request
     mechanism: Mechanism
     stages: tuple[Stage, ...]
-    settings: Settings
+    settings: Any
     epsilon: float
     delta: float
     gaussian_coordinates: int = 0

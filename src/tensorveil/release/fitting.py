@@ -17,9 +17,11 @@ from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, check_public, clip
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise.exact import ExactNoise
+from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
+from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.published import PublishedPlan
 from tensorveil.release.ledger.ledger import Ledger, paying, refuse_published
 from tensorveil.release.release import CHACHA, EXACT, Release
@@ -91,15 +93,18 @@ def fit(
     if observations.mode_names != names:  # a plan without names takes those of the observations
         plan = plan.with_names(observations.mode_names)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
-    if isinstance(source, ExactNoise) and any("norm-exponential" in stage.noise for stage in plan.stages):
+    if isinstance(source, ExactNoise) and any(stage.law is Law.ROWS for stage in plan.stages):
         raise InputError(
             "a plan for ExactNoise must have Laplace or Gaussian noise, got noise on whole rows, which has no exact "
             "sampler; plan with delta above 0, or use the ordinary noise"
         )
     data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
     trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay
+    if data.unit.coordinates_public:
+        plan.mechanism.check_pattern(Pattern(data.coordinates, data.shape, data.unit), plan)
     with paying(ledger, dataset, plan, observations, trusted) as reservation:
-        completion = plan.mechanism.run(data, plan, source, progress)
+        vault = Vault([data], plan.stages, plan.gaussian_coordinates, source)
+        completion = plan.mechanism.run(vault, plan, progress)
         guarantee = Guarantee.of_plan(
             plan,
             seeded=not trusted,

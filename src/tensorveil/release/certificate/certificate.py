@@ -264,7 +264,7 @@ class Certificate(Part):
                 {
                     "name": stage.name,
                     "theorem": stage.theorem,
-                    "sensitivity": stage.sensitivity,
+                    "sensitivity": str(stage.sensitivity),
                     "noise": stage.noise,
                     "event": stage.event,
                 }

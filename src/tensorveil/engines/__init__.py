@@ -1,0 +1,1 @@
+"""Where shards of the data live and where work on them runs."""

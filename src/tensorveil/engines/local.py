@@ -1,0 +1,55 @@
+"""Work on shards in this process, with threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels.cores import available_cores
+
+Shard = TypeVar("Shard")
+Result = TypeVar("Result")
+Parts = tuple[NDArray[np.int64], ...]
+
+
+class Engine(Protocol):
+    """The two verbs that a vault needs from the place where its shards live."""
+
+    def map(self, function: Callable[[Shard], Result], shards: Sequence[Shard]) -> list[Result]:
+        """The function of every shard, in the order of the shards."""
+
+    def sum(self, function: Callable[[Shard], Parts], shards: Sequence[Shard]) -> Parts:
+        """The sum over shards of the function's arrays of whole numbers, part by part."""
+
+
+@final
+@dataclass(frozen=True)
+class LocalEngine:
+    """Shards in the memory of this process; a single shard is worked on without a thread of its own.
+
+    Examples
+    --------
+    >>> LocalEngine().sum(lambda shard: (np.array(shard),), [[1, 2], [10, 20]])
+    (array([11, 22]),)
+    """
+
+    def map(self, function: Callable[[Shard], Result], shards: Sequence[Shard]) -> list[Result]:
+        """The function of every shard, in the order of the shards."""
+        if len(shards) == 1:
+            return [function(shards[0])]
+        with ThreadPoolExecutor(available_cores()) as threads:
+            return list(threads.map(function, shards))
+
+    def sum(self, function: Callable[[Shard], Parts], shards: Sequence[Shard]) -> Parts:
+        """The sum over shards, exact in whole numbers: neither the split nor the order of the shards matters."""
+        first, *others = self.map(function, shards)
+        totals = tuple(np.array(part) for part in first)
+        for parts in others:
+            for total, part in zip(totals, parts, strict=True):
+                total += part
+        return totals

@@ -1,0 +1,53 @@
+"""Offsets of one mode from noisy sums per index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.models.offsets import Offsets
+
+Floats = NDArray[np.float64]
+
+RESIDUAL_VARIANCE = 1 / 9  # of values brought to three standard deviations of their level; weighs noise only
+LARGEST_OFFSET_VARIANCE = 1 / 9
+
+
+@final
+@dataclass(frozen=True)
+class NoisySums:
+    """Released sums of one mode: of residuals, of weights, and the variances of their noise."""
+
+    sums: Floats
+    counts: Floats
+    sum_variance: float
+    count_variance: float
+
+    @classmethod
+    def of_pairs(cls, released: Floats, variance: float) -> NoisySums:
+        """Sums and counts from sums of (1 + r)/2 for all indices, then of (1 - r)/2."""
+        upper, lower = np.split(released, 2)
+        return cls(upper - lower, upper + lower, 2 * variance, 2 * variance)
+
+
+def add_offsets(offsets: Offsets, mode: int, released: NoisySums, with_mean: bool) -> Offsets:
+    """Offsets with one more mode: the posterior mean of each, given its noisy sum.
+
+    A sum is N b + e with b ~ N(0, s^2) and e of variance N sigma^2 + noise; s^2 is found by moments.
+    """
+    counts = np.maximum(released.counts, 0.0)
+    mean = 0.0
+    if with_mean:
+        total = released.counts.sum()
+        uncertain = np.sqrt(len(counts) * released.count_variance)
+        mean = float(np.clip(released.sums.sum() / max(total, 2 * uncertain, 1.0), -1.0, 1.0))
+    deviations = released.sums - counts * mean
+    spread = counts * RESIDUAL_VARIANCE + released.sum_variance + mean**2 * released.count_variance
+    signal = float(
+        np.clip((deviations**2 - spread).sum() / max((counts**2).sum(), 1e-12), 0.0, LARGEST_OFFSET_VARIANCE)
+    )
+    values = np.clip(signal * counts * deviations / (signal * counts**2 + spread), -1.0, 1.0)
+    return Offsets(offsets.mean + mean, offsets.with_mode(mode, values).modes)

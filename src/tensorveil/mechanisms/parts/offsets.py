@@ -1,0 +1,73 @@
+"""Mean and offsets of every mode as a private first stage that other mechanisms can start with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tensorveil.inference.level import Level
+from tensorveil.inference.offsets import NoisySums, add_offsets
+from tensorveil.models.offsets import Offsets
+from tensorveil.privacy.accounting.events import Event, PureEvent
+from tensorveil.privacy.plan import Request
+from tensorveil.privacy.queries.base import Reading
+from tensorveil.privacy.queries.contributions import check_noise, slice_weights
+from tensorveil.privacy.queries.row_sums import RowSums
+from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
+from tensorveil.privacy.vault import Vault
+
+
+def offset_modes(request: Request, withheld: int | None = None) -> tuple[int, ...]:
+    """The modes that get offsets, smallest first: its sums tell the mean with the least noise."""
+    modes = [mode for mode in range(len(request.shape)) if mode != withheld]
+    return tuple(sorted(modes, key=lambda mode: (request.shape[mode], mode)))
+
+
+def offset_stages(request: Request, modes: Sequence[int], events: Sequence[Event]) -> list[Stage]:
+    """One paid stage per mode."""
+    stages = []
+    for mode, event in zip(modes, events, strict=True):
+        query = RowSums(Reading(0.0, 1.0, Offsets.none(len(request.shape))), mode, isinstance(event, PureEvent))
+        (change,) = query.sensitivity(request.unit)
+        check_noise(event, change.bound)
+        stages.append(
+            Stage(
+                _stage_name(request, mode),
+                query.theorem(request.unit),
+                event,
+                Sensitivity(change.bound, change.norm, "centred values"),
+                LAW_OF_NORM[change.norm],
+                "sums" if request.unit.coordinates_public else "paired sums",
+            )
+        )
+    return stages
+
+
+def offset_coordinates(request: Request, modes: Sequence[int]) -> int:
+    """How many numbers the stages release."""
+    return sum(request.shape[mode] for mode in modes) * (1 if request.unit.coordinates_public else 2)
+
+
+def ask_offsets(vault: Vault, request: Request, level: Level, modes: Sequence[int], events: Sequence[Event]) -> Offsets:
+    """Mean and offsets of the modes for values brought to the level, one paid stage each.
+
+    Later modes see what the earlier ones leave.
+    """
+    offsets = Offsets.none(len(request.shape))
+    for place, (mode, event) in enumerate(zip(modes, events, strict=True)):
+        query = RowSums(Reading(level.mean, level.scale, offsets), mode, isinstance(event, PureEvent))
+        answer = vault.answer(_stage_name(request, mode), query)
+        if vault.unit.coordinates_public:
+            rows = vault.pattern.index(mode)
+            weights = slice_weights(vault.pattern, rows, query.pure)
+            counts = np.bincount(rows, weights=weights, minlength=request.shape[mode]).astype(np.float64)
+            released = NoisySums(answer.values, counts, answer.variance, 0.0)
+        else:
+            released = NoisySums.of_pairs(answer.values, answer.variance)
+        offsets = add_offsets(offsets, mode, released, with_mean=place == 0)
+    return offsets
+
+
+def _stage_name(request: Request, mode: int) -> str:
+    return f"offsets of {request.mode_names[mode]}"

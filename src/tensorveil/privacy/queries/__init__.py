@@ -1,0 +1,1 @@
+"""Questions to the vault: what one shard contributes, and how far one privacy unit can move the sum."""

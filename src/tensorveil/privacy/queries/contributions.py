@@ -1,0 +1,83 @@
+"""Weights and whole numbers that keep the part of one privacy unit in a sum within one.
+
+What the queries of levels, row sums, paired sums and normal equations share. The proofs are in
+docs/proofs/contributions.md.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.errors import InputError
+from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.units import Unit
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+CONTRIBUTION_STEPS = 2**30  # grid steps of a contribution of one
+CONTRIBUTION_GRID = 1.0 / CONTRIBUTION_STEPS
+SMALLEST_NOISE = 2.0**-4  # below it the finer grid could overflow
+LARGEST_NOISE = 2.0**17  # 2^50 steps of the finest grid in use
+
+
+class Where(Protocol):
+    """Observations, or the public pattern of them: what weights may read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def unit(self) -> Unit: ...
+
+    def __len__(self) -> int: ...
+
+    def index(self, mode: int) -> Integers: ...
+
+
+def check_noise(event: Event, sensitivity: float) -> None:
+    """Refuse, while planning, a budget so small that its noise would not fit the grid."""
+    scale = sensitivity / event.epsilon if isinstance(event, PureEvent) else 0.0
+    if isinstance(event, GaussianEvent):
+        scale = sensitivity * event.noise_multiplier
+        if scale < SMALLEST_NOISE:
+            raise InputError(
+                f"epsilon must leave Gaussian noise of at least {SMALLEST_NOISE:g} of one contribution, "
+                f"got {scale:.2g}; use less epsilon"
+            )
+    if scale > LARGEST_NOISE:
+        raise InputError(
+            f"epsilon must give every stage noise of at most {LARGEST_NOISE:,.0f} times one contribution, "
+            f"got {scale:,.0f}; use more epsilon or fewer stages"
+        )
+
+
+def slice_weights(shard: Where, rows: Integers, pure: bool) -> Floats:
+    """One weight per observation, such that a whole unit stays bounded however active it is.
+
+    For single observations the weight is 1. For slices, with k_r the number of the slice's observations in row r, all
+    of them have the same weight a, where sum_r (k_r a)^2 <= 1 for Gaussian noise and sum_r k_r a <= 1 for pure noise.
+    The weight reads the coordinates of that slice alone.
+    """
+    if not shard.unit.whole_slices:
+        return np.ones(len(shard))
+    slices = shard.index(shard.unit.mode_number)
+    size = shard.shape[shard.unit.mode_number]
+    if pure:
+        totals = np.bincount(slices, minlength=size).astype(np.float64)
+    else:
+        pairs = slices * (int(rows.max(initial=0)) + 1) + rows
+        _, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+        # sum_r k_r^2 is the sum, over the slice's observations, of the k_r of their row
+        totals = np.sqrt(np.bincount(slices, weights=counts[place].astype(np.float64), minlength=size))  # [W1]
+    return np.asarray((1.0 - 2.0**-40) / np.maximum(totals, 1.0))[slices]  # [W2] the shave covers the last bits
+
+
+def whole_sums(rows: Integers, contributions: Floats, size: int) -> Integers:
+    """Sums per row in grid steps, each contribution rounded towards zero; exact whatever their order. [W3]"""
+    totals = np.zeros(size, dtype=np.int64)
+    np.add.at(totals, rows, np.trunc(contributions * CONTRIBUTION_STEPS).astype(np.int64))
+    return totals

@@ -1,0 +1,284 @@
+"""The vault: the only object that holds private values. Every way out adds noise and uses up a paid stage of the plan.
+
+A mechanism gets a vault and a plan, and nothing else. What it learns about the data are answers with noise of the
+stage's event, fitted to the sensitivity that the query proves; so a run is an adaptive composition of the stages that
+its plan has priced, whatever the mechanism does (docs/proofs/vault.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.engines.local import Engine, LocalEngine
+from tensorveil.errors import InputError, TensorveilError, UnprovenError
+from tensorveil.models.offsets import Offsets
+from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
+from tensorveil.privacy.bounds import BoundedObservations
+from tensorveil.privacy.noise.channels import Channel
+from tensorveil.privacy.noise.laws import Law, NoiseLaw
+from tensorveil.privacy.noise.source import NoiseSource, grid_for
+from tensorveil.privacy.queries.base import Change, Integers, Query, residual_shard
+from tensorveil.privacy.queries.choices import Choice
+from tensorveil.privacy.queries.symbols import Symbols
+from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Stage
+from tensorveil.privacy.theorems import THEOREMS
+from tensorveil.privacy.units import Unit
+
+Floats = NDArray[np.float64]
+
+ROUND_UP = 1 + 2.0**-40  # noise scales, against the rounding of their products
+FINEST = 2**20  # how much finer than the query's grid that of Gaussian noise may be
+
+
+class VaultError(TensorveilError):
+    """A mechanism asked for something that its plan has not priced; nothing was drawn."""
+
+
+@final
+@dataclass(frozen=True)
+class Answer:
+    """Numbers with noise, and the law of the noise."""
+
+    values: Floats
+    law: NoiseLaw
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise on each number."""
+        return self.law.variance
+
+
+@final
+@dataclass(frozen=True)
+class Receipt:
+    """One answer that left the vault: which stage paid, for which query, and with which noise."""
+
+    stage: Stage
+    query: str
+    paid: Event
+    noise: str
+
+
+@final
+@dataclass(frozen=True)
+class Pattern:
+    """Where values were observed: public under `value` and `slice_values`, in the order of the coordinates."""
+
+    coordinates: NDArray[np.uint32]
+    shape: tuple[int, ...]
+    unit: Unit
+
+    def __len__(self) -> int:
+        return len(self.coordinates)
+
+    def index(self, mode: int) -> Integers:
+        """Each observation's index in a mode."""
+        return self.coordinates[:, mode].astype(np.int64)
+
+    def counts(self, mode: int) -> Integers:
+        """How often each index of a mode is observed."""
+        return np.bincount(self.coordinates[:, mode], minlength=self.shape[mode])
+
+
+@dataclass
+class _Meter:
+    """What is still unpaid of the stages of a plan, and what was answered."""
+
+    stages: dict[str, Stage]
+    gaussian_coordinates: int
+    spent: dict[str, Fraction] = field(default_factory=dict)  # in answers, of pure stages in epsilon
+    receipts: list[Receipt] = field(default_factory=list)
+    pattern_read: bool = False
+
+    def due(self, name: str, law: Law, unit: Unit, theorem: str, epsilon: float | None) -> tuple[Stage, Event]:
+        """The stage and the price of one answer; an error where the plan does not cover it."""
+        stage = self.stages.get(name)
+        if stage is None:
+            raise VaultError(f"the plan must price what is asked, got the stage {name!r}, which it does not have")
+        if stage.theorem != theorem or unit.kind not in THEOREMS[theorem].units:
+            raise VaultError(f"stage {name!r} is priced by {stage.theorem}, got a query of {theorem} under {unit}")
+        if stage.law is not law:
+            raise VaultError(f"stage {name!r} is priced for {stage.law}, got a query for {law}")
+        one = replace(stage.event, count=1)
+        if epsilon is not None:
+            if not isinstance(one, PureEvent):
+                raise VaultError(f"stage {name!r} must be pure to be paid in parts, got {one!r}")
+            one = PureEvent(epsilon)
+        price = Fraction(one.epsilon) if isinstance(one, PureEvent) else Fraction(1)
+        whole = Fraction(stage.event.count) * (
+            Fraction(stage.event.epsilon) if isinstance(stage.event, PureEvent) else 1
+        )
+        if self.spent.get(name, Fraction(0)) + price > whole:
+            raise VaultError(f"stage {name!r} is used up: the plan prices no further answer")
+        return stage, one
+
+    def pay(self, name: str, paid: Event, query: str, noise: str) -> None:
+        """Use up the price of one answer. Called before anything is drawn."""
+        price = Fraction(paid.epsilon) if isinstance(paid, PureEvent) else Fraction(1)
+        self.spent[name] = self.spent.get(name, Fraction(0)) + price
+        self.receipts.append(Receipt(self.stages[name], query, paid, noise))
+
+
+@final
+class Vault:
+    """Shards of clipped observations, a source of noise, and the unpaid stages of a plan.
+
+    Parameters
+    ----------
+    shards : observations, clipped; under slice units all observations of one slice lie in one shard
+    stages : what the plan has priced
+    gaussian_coordinates : how many numbers may get Gaussian noise in all
+    noise : where noise is drawn
+    engine : where work on shards runs
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[BoundedObservations],
+        stages: Sequence[Stage],
+        gaussian_coordinates: int,
+        noise: NoiseSource,
+        engine: Engine | None = None,
+    ) -> None:
+        by_name = {stage.name: stage for stage in stages}
+        if len(by_name) != len(stages):
+            raise InputError("stages must have different names, got one twice; rename it")
+        self._shards = tuple(shards)
+        self._meter = _Meter(by_name, gaussian_coordinates)
+        self._noise = noise
+        self._engine: Engine = LocalEngine() if engine is None else engine
+        self._prefix = ""
+        self.unit = self._shards[0].unit
+        self.shape = self._shards[0].shape
+
+    @property
+    def pattern(self) -> Pattern:
+        """Where values were observed, if the unit makes that public."""
+        if not self.unit.coordinates_public:
+            raise UnprovenError(
+                f"coordinates must be public to be read, got the unit {self.unit}, which hides them; ask a query"
+            )
+        self._meter.pattern_read = True
+        where = [shard.coordinates for shard in self._shards]
+        return Pattern(where[0] if len(where) == 1 else np.concatenate(where), self.shape, self.unit)
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """What was answered so far, in order."""
+        return tuple(self._meter.receipts)
+
+    @property
+    def pattern_read(self) -> bool:
+        """Whether the mechanism read where values were observed."""
+        return self._meter.pattern_read
+
+    def inner(self, prefix: str) -> Vault:
+        """The same vault for a mechanism inside another one, whose stages the plan lists under a prefix."""
+        return self._view(self._shards, f"{self._prefix}{prefix}, ")
+
+    def residuals(self, offsets: Offsets) -> Vault:
+        """The same vault with every value replaced by its residual after released offsets."""
+        return self._view(tuple(residual_shard(shard, offsets) for shard in self._shards), self._prefix)
+
+    def answer(self, stage: str, query: Query, *, epsilon: float | None = None) -> Answer:
+        """The sum of a query of one part, with noise; `epsilon` pays a part of a pure stage only."""
+        return self.answers([stage], query, epsilon=epsilon)[0]
+
+    def answers(self, stages: Sequence[str], query: Query, *, epsilon: float | None = None) -> list[Answer]:
+        """The sums of a query with noise, each part paid by a stage of its own; the data are read once."""
+        changes = query.sensitivity(self.unit)
+        names = [self._prefix + stage for stage in stages]
+        if len(changes) != len(names):
+            raise VaultError(f"a query of {len(changes)} parts needs as many stages, got {len(names)}")
+        due = [
+            self._meter.due(name, LAW_OF_NORM[change.norm], self.unit, query.theorem(self.unit), epsilon)
+            for name, change in zip(names, changes, strict=True)
+        ]
+        for (stage, _), change in zip(due, changes, strict=True):
+            priced = stage.sensitivity.bound
+            if priced is not None and change.bound > priced * ROUND_UP:
+                raise VaultError(f"stage {stage.name!r} is priced for a sensitivity of {priced}, got {change.bound}")
+        for name, (_, event), change in zip(names, due, changes, strict=True):
+            self._meter.pay(name, event, type(query).__qualname__, str(_law(event, change, 1)))
+        shards = self._sampled(due[0][1]) if isinstance(due[0][1], SampledGaussianEvent) else self._shards
+        totals = query.finish(self._engine.sum(query.of, shards))
+        return [
+            self._noised(total, event, change) for total, (_, event), change in zip(totals, due, changes, strict=True)
+        ]
+
+    def symbols(self, stage: str, query: Symbols, channel: Channel, *, epsilon: float | None = None) -> Integers:
+        """One random symbol per observed value, by a channel, in the order of the pattern.
+
+        Symbols of several observations of one cell are put in order, because the order of rows is not public.
+        """
+        name = self._prefix + stage
+        paid, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
+        changes = query.changes(self.unit, self.pattern.coordinates)
+        if not isinstance(event, PureEvent) or Fraction(channel.epsilon) * changes > Fraction(event.epsilon):
+            raise VaultError(f"stage {paid.name!r} pays {event}, got {changes} symbols at {channel.epsilon} each")
+        self._meter.pay(name, event, type(query).__qualname__, f"channel of epsilon {channel.epsilon:g} per value")
+        parts = [query.draw(shard, channel, self._noise) for shard in self._shards]
+        return np.concatenate(parts)
+
+    def choose(self, stage: str, query: Choice, *, epsilon: float | None = None) -> int:
+        """One of the query's candidates, by the exponential mechanism."""
+        name = self._prefix + stage
+        _, event = self._meter.due(name, Law.CHOICE, self.unit, query.theorem(self.unit), epsilon)
+        if not isinstance(event, PureEvent):
+            raise VaultError(f"stage {name!r} must be pure for a choice, got {event!r}")
+        self._meter.pay(name, event, type(query).__qualname__, "exponential mechanism")
+        scores = query.scores(self._engine.sum(query.of, self._shards)[0])
+        return self._noise.choose(scores, sensitivity=query.sensitivity(self.unit), epsilon=event.epsilon)
+
+    def _view(self, shards: tuple[BoundedObservations, ...], prefix: str) -> Vault:
+        view = object.__new__(Vault)
+        view.__dict__.update(self.__dict__)
+        view._shards, view._prefix = shards, prefix
+        return view
+
+    def _sampled(self, event: SampledGaussianEvent) -> tuple[BoundedObservations, ...]:
+        """Shards with the observations of a Poisson sample of the units: one secret coin per unit and answer."""
+        share = event.sampling_probability
+        if self.unit.whole_slices:
+            chosen = self._noise.coins(self.shape[self.unit.mode_number], share)
+            return tuple(shard.kept(chosen[shard.index(self.unit.mode_number)]) for shard in self._shards)
+        return tuple(shard.kept(self._noise.coins(max(len(shard), 1), share)[: len(shard)]) for shard in self._shards)
+
+    def _noised(self, total: Integers, event: Event, change: Change) -> Answer:
+        law = _law(event, change, total.shape[-1] if total.ndim > 1 else 1)
+        if change.norm is Norm.L1 and isinstance(event, PureEvent):
+            steps = int(np.ceil(change.bound / change.grid))
+            values = self._noise.laplace(total, grid=change.grid, sensitivity=steps, epsilon=event.epsilon)
+        elif change.norm is Norm.ROWS and isinstance(event, PureEvent):
+            values = self._noise.rows(np.asarray(total * change.grid), sensitivity=change.bound, epsilon=event.epsilon)
+        else:
+            self._meter.gaussian_coordinates -= min(total.size, change.changed or total.size)
+            if self._meter.gaussian_coordinates < 0:
+                raise VaultError("the plan must price the precision of every noisy number, got more numbers than that")
+            grid = min(change.grid, grid_for(law.scale))  # powers of two
+            factor = round(change.grid / grid)
+            if factor > FINEST:
+                raise InputError(
+                    "the noise must be at least 2^-20 of the largest single contribution, "
+                    f"got std {law.scale:.3g}; use less epsilon"
+                )
+            values = self._noise.gaussian(
+                total * np.int64(factor), grid=grid, sensitivity=change.bound, noise_std=law.scale
+            )
+        return Answer(values, law)
+
+
+def _law(event: Event, change: Change, width: int) -> NoiseLaw:
+    """The noise that an event buys for a change of a sum."""
+    if isinstance(event, PureEvent):
+        return NoiseLaw(LAW_OF_NORM[change.norm], change.bound / event.epsilon, width)
+    clipped = change.bound / 2 if isinstance(event, SampledGaussianEvent) and event.replace else change.bound
+    if change.norm is not Norm.L2:
+        raise VaultError(f"Gaussian noise needs an L2 sensitivity, got {change.norm}")
+    return NoiseLaw(Law.GAUSSIAN, event.noise_multiplier * clipped * ROUND_UP)
