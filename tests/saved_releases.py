@@ -37,7 +37,7 @@ def observations(seed=0, rows=None):
 def make(kind, **options):
     """A release: pure, gaussian, joint, sampled, mixed, drawn, seeded or claimed."""
     if kind == "claimed":
-        plan = tv.published.InputPerturbation().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
+        plan = tv.published.PublishedInput().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
         return tv.fit(observations(), plan, seed=3)
     mechanism, model, unit, delta = {
         "pure": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "value", 0.0),

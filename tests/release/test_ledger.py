@@ -274,7 +274,7 @@ def test_wrong_data_and_published_algorithms_spend_nothing(ledger):
     other = tv.Observations(DATA.coordinates, DATA.values, (6, 5, 5), mode_names=NAMES)
     with pytest.raises(tv.InputError, match="plan's shape"):
         tv.fit(other, plan_for(), ledger=ledger, dataset="films")
-    published = tv.published.InputPerturbation().plan(tv.CP(2), 1.0, tv.SGD(iterations=1))
+    published = tv.published.PublishedInput().plan(tv.CP(2), 1.0, tv.SGD(iterations=1))
     with pytest.raises(tv.UnprovenError, match="proven price"):
         tv.fit(DATA, published, ledger=ledger, dataset="films")
     assert states(ledger) == ["dataset"]
