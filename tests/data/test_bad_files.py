@@ -60,6 +60,11 @@ SECRET = "s3cret"
             {"modes": ["user", "time"], "bins": {"time": "day"}},
             "3 rows must have a time of the years 1 to 9999 in column 'time', got none in lines {2}, {3}, {4};",
         ),
+        (  # a number is never a date, whatever the other rows are
+            ["a,1,2,1999-01-01", "b,1,2,19990202", "c,1,2,1999-01-03"],
+            {"modes": ["user", "time"], "bins": {"time": "day"}},
+            "1 row must have a time of the years 1 to 9999 in column 'time', got none in line {2};",
+        ),
         (
             ["a,1,2,1999-01-01", "b,1,2,1999-02-03"],
             {"modes": ["user", "time"], "bins": {"time": "month"}, "labels": {"time": ["1999-02"]}},

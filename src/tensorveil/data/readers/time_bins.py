@@ -133,7 +133,10 @@ def _of_dates(column: Any) -> tuple[Integers, Mask]:
 
 
 def _of_texts(column: Any) -> tuple[Integers, Mask]:
-    """Texts are all seconds or all ISO dates: whichever most rows are."""
+    """Texts are all seconds or all ISO dates, whichever most rows are; the others hold no time.
+
+    A text that is a number, such as 19980308, is never read as a date: what a cell means must not depend on other rows.
+    """
     codes, texts = tables.distinct(column)
     numbers = tables.text_numbers(texts)
     rows = np.bincount(codes[codes >= 0], minlength=len(texts))
@@ -143,6 +146,7 @@ def _of_texts(column: Any) -> tuple[Integers, Mask]:
         seconds, known = _of_numbers(pa.array(numbers))
     else:
         seconds, known = _of_iso_texts(texts)
+        known &= np.isnan(numbers)
     # an empty cell has the code -1
     return np.append(seconds, 0)[codes], np.append(known, np.False_)[codes]
 
