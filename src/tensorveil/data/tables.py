@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensorveil import checks
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,6 +41,32 @@ def arrow_table(table: Any) -> pa.Table:
         f"got {type(table).__name__}; "
         "convert it with pyarrow.table"
     )
+
+
+def chosen_columns(
+    table: Any, modes: Sequence[str], value: str, labels: Mapping[str, ArrayLike] | None
+) -> tuple[pa.Table, list[str], dict[str, ArrayLike]]:
+    """The table, the names of its modes and the labels given for them, all of which fit each other."""
+    if labels is not None and not isinstance(labels, Mapping):
+        raise InputError(f"labels must map names of modes to lists, got {type(labels).__name__}; write {{name: [...]}}")
+    columns = arrow_table(table)
+    if isinstance(modes, str):
+        raise InputError(f"modes must be a list of column names, got the single text {modes!r}; write [{modes!r}]")
+    names, given = list(modes), dict(labels or {})
+    checks.order(len(names))
+    for name in [*names, value, *given]:
+        if name not in columns.column_names:
+            raise InputError(
+                f"columns must be among {columns.column_names}, got {name!r}; correct modes, value or labels"
+            )
+    if value in names:
+        raise InputError(f"value must not be one of the modes, got {value!r} as both; name another column")
+    for name in given:
+        if name not in names:
+            raise InputError(f"labels must be for modes, got labels of {name!r}; the modes are {names}")
+    if columns.num_rows == 0:
+        raise InputError("the table must have at least one row, got none; check the source")
+    return columns, names, given
 
 
 def value_column(column: pa.ChunkedArray, name: str) -> Floats:

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.data import tables
-from tensorveil.data.observations import DUPLICATES, Observations, RepeatedCellsError, checked_public_labels
+from tensorveil.data.cells import RepeatedCellsError
+from tensorveil.data.modes import checked_public
+from tensorveil.data.observations import DUPLICATES, Observations
 from tensorveil.data.readers import text as text_files
 from tensorveil.data.readers import time_bins
 from tensorveil.data.readers.labels import binned_positions, coordinates_of, index_numbers, label_list, positions
@@ -92,7 +94,7 @@ def read(
         for name in found:
             if name not in source.modes:
                 raise InputError(f"{told} must be for modes, got {name!r}; the modes are {list(source.modes)}")
-    public = checked_public_labels(public_labels, source.modes)
+    public = checked_public(public_labels, source.modes)
     sizes = _sizes(shape, source, given)
     first = source.first_index if source.first_index is not None else int(first_index)
     problems: list[tuple[Integers, str]] = []
@@ -123,7 +125,7 @@ def read(
             f"every cell must occur once, got {len(error.rows):,} again in {where}; correct them, or pass "
             'duplicates="keep" to keep all or duplicates="mean" to average them'
         ) from None
-    return observations.described(
+    return observations._described(
         inferred_modes=[name for name, mode in zip(source.modes, encoded, strict=True) if mode.inferred],
         public=public,
         bins=[binned.get(name) for name in source.modes],
