@@ -1,4 +1,4 @@
-"""Times, sorted into hours, days, ISO weeks, months or years of UTC."""
+"""Times, grouped into hours, days, ISO weeks, months or years of UTC."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ PARTS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def bin_numbers(column: Any, kind: str, name: str) -> tuple[Integers, Mask]:
-    """The number of each time's bin, counted from 1970, and which rows hold a time at all.
+    """The number of each time's bin, counted from 1970, and which rows hold a time.
 
-    Numbers are seconds since 1970, texts are ISO dates or timestamps. What has a time zone is turned to UTC, what has
-    none is taken as UTC.
+    Numbers are seconds since 1970, texts are ISO dates or timestamps. Times with a time zone are converted to UTC;
+    times without one are taken as UTC.
     """
     seconds, known = epoch_seconds(column, name)
     days = seconds // SECONDS_A_DAY
@@ -66,7 +66,7 @@ def bin_texts(numbers: Integers, kind: str) -> NDArray[np.object_]:
 
 
 def bin_labels(labels: Any, kind: str, name: str) -> NDArray[np.object_]:
-    """Labels that a caller gives for a binned mode: texts as this module writes them, or dates."""
+    """Labels that a caller gives for a binned mode: texts in the form of `PATTERNS`, or dates."""
     array = np.asarray(labels)
     if array.dtype.kind == "M":
         import pyarrow as pa
