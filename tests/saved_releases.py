@@ -31,7 +31,7 @@ def observations(seed=0, rows=None):
     values = np.random.default_rng(seed).uniform(1, 5, len(CELLS))
     chosen = np.arange(len(CELLS)) if rows is None else np.asarray(rows)
     data = tv.Observations(CELLS[chosen], values[chosen], SHAPE, mode_names=NAMES, labels=LABELS)
-    return data.described(inferred_modes=[], bins=(None, None, "day"), value="rating")
+    return data._described(bins=(None, None, "day"), value="rating")
 
 
 def make(kind, **options):
