@@ -126,7 +126,7 @@ class Mechanism(ABC):
             design.gaussian_coordinates,
             assumptions_checked=checked_by_code(request),
             assumptions_trusted=(
-                *trusted_to_the_caller(request, [stage.noise for stage in design.stages]),
+                *trusted_to_the_caller(request),
                 *design.assumptions_trusted,
                 *trusted_features(request.unit, inputs),
             ),
@@ -163,19 +163,16 @@ def trusted_features(unit: Unit, inputs: Sequence[PublicInput]) -> tuple[str, ..
     )
 
 
-def trusted_to_the_caller(request: Request, noises: Sequence[str]) -> tuple[str, ...]:
-    """What no run can check, in the words of guarantees; `noises` are the laws of the stages' noise, in words."""
+def trusted_to_the_caller(request: Request) -> tuple[str, ...]:
+    """What no run can check, in the words of guarantees."""
     chosen = "bounds, shape, labels and expected count were chosen without looking at the data"
     if request.unit.coordinates_public:
         chosen = "bounds and expected count were chosen without looking at the values"
-    found = [
+    return (
         chosen,
         "each unit of the data is one unit of privacy: nobody is behind two of them",
         "running time and memory are not observed",
-    ]
-    if any("norm-exponential" in noise for noise in noises):
-        found.append("norm-exponential noise is drawn in floating point and rounded; its last bits are not proven")
-    return tuple(found)
+    )
 
 
 def ideal_budget(epsilon: float, delta: float, coordinates: int) -> tuple[float, float]:

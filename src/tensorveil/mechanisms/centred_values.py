@@ -23,7 +23,7 @@ from tensorveil.mechanisms.private_range import PrivateRange, information_of, pr
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.noise.channels import Channel, dithered, quantize
+from tensorveil.privacy.noise.channels import Channel, quantize
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
 from tensorveil.solvers.als import ALS
@@ -127,8 +127,10 @@ def complete_centred(
         return found.on_bounds(found.mean_alone(request.family, request.shape), request.bounds)
     optimal = isinstance(solver, Posterior) and found.spread is not None
     channel = found.channel(paid.symbols, optimal)
-    inputs = (quantize if optimal else dithered)(found.normalised(data.steps), channel.levels)  # [P9] each from its own
-    symbols = noise.channel(inputs, channel)
+    values = found.normalised(data.steps)  # [P9] each from its own
+    symbols = (
+        noise.channel(quantize(values, channel.levels), channel) if optimal else noise.dithered_channel(values, channel)
+    )
     found = found.told_by(channel.pseudo_values[symbols], information_of(channel))
     released = Released(found, channel, symbols)
     progress("noise", 1, 1)

@@ -91,11 +91,6 @@ def fit(
     if observations.mode_names != names:  # a plan without names takes those of the observations
         plan = plan.with_names(observations.mode_names)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
-    if isinstance(source, ExactNoise) and any("norm-exponential" in stage.noise for stage in plan.stages):
-        raise InputError(
-            "a plan for ExactNoise must have Laplace or Gaussian noise, got noise on whole rows, which has no exact "
-            "sampler; plan with delta above 0, or use the ordinary noise"
-        )
     data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
     trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay
     with paying(ledger, dataset, plan, observations, trusted) as reservation:
