@@ -21,7 +21,7 @@ Both clamp the sum to 2^61 steps, and the noise to 2^62 before, which the first 
     are `NoiseSource`'s own, on ChaCha20: the first samples an integer table without error, `coins` are never likelier
     than stated, `choose` pays for its precision.
 `rows`
-    has no exact sampler and is refused.
+    are a mixture of discrete Gaussians, drawn by OpenDP, and a coin that is `NoiseSource`'s own: pure epsilon, as there.
 
 Numerics not covered
 --------------------
@@ -50,7 +50,7 @@ LARGEST_NOISE = 2**62  # with a statistic clamped to 2^61, more noise than this 
 
 @final
 class ExactNoise(NoiseSource):
-    """OpenDP's exact discrete Laplace and Gaussian noise; all else as in `NoiseSource`, but no `rows`.
+    """OpenDP's exact discrete Laplace and Gaussian noise; all else as in `NoiseSource`.
 
     Parameters
     ----------

@@ -18,17 +18,23 @@ What a proof may cite
     adds Gaussian noise to N coordinates in all is (epsilon + N GAUSSIAN_EPSILON, delta' + (1 + e^(epsilon
     + N GAUSSIAN_EPSILON)) N GAUSSIAN_DELTA) if it is (epsilon, delta) with ideal noise, delta' = e^(N GAUSSIAN_EPSILON)
     delta.
+`NoiseSource.rows`
+    is pure epsilon as stated, for rows whose changes between neighbours have lengths that add up to the sensitivity at
+    most. With scale b it draws every row k of whole numbers that is shorter than the radius of `row_law`; for any two
+    of them the log of the ratio of their chances differs from (|k'| - |k|) / b by at most `row_slack`. One row in 2^64 is
+    uniform noise instead, which covers what is longer: no output is possible in one world alone. So b = sensitivity /
+    (epsilon - rows that may change * row_slack), rounded up, covers the difference.
 `NoiseSource.choose`
     is pure epsilon as stated, by the same means (CHOOSE_SLACK), for scores of the declared sensitivity.
 `NoiseSource.channel`
-    samples the integer table itself, without error. `coins` are right to 2^-64 and never more likely than stated.
+    samples the integer table itself, without error. `dithered_channel` samples mixtures of its rows, which keep within
+    the same epsilon, each value by words of its own. `coins` are right to 2^-64 and never more likely than stated.
 
 Numerics not covered
 --------------------
-ChaCha20 is taken for true randomness, and its key for secret. `rows` is a floating-point sampler (numpy's ziggurat and
-gamma; 53 bits, normals end near 13.7 standard deviations): its output is rounded to scale / 2^ROW_GRID_BITS, which
-hides low bits but is no proof. Time and memory are not covered: rejection takes longer for some values than for
-others. A virtual machine that is snapshot and started twice repeats its noise.
+ChaCha20 is taken for true randomness, and its key for secret. `rows` takes the platform's logarithm and exponential
+to be right to 4 units in the last place. Time and memory are not covered: rejection takes longer for some noise than
+for other. A virtual machine that is snapshot and started twice repeats its noise.
 """
 
 from __future__ import annotations
@@ -69,6 +75,7 @@ ROUND_UP = 1 + 2.0**-50  # more than the three roundings of a scale and the 2^-6
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-20, 2.0**50  # in grid steps
 GRID_BITS = 28  # discrete and rounded Gaussian then differ by 0.021 * 2^-56 in total variation: docs/proofs/noise.md
 SMALLEST_ROW_SCALE, LARGEST_RADIUS = 2.0**4, 2.0**58  # in grid steps
+LARGEST_WIDTH = 100_000
 UNIFORM_WORDS = np.uint64(1)  # of 2^64: the chance that a row is uniform noise
 BLOCK = 2**16  # random words at a time: what fits the processor's cache
 
@@ -176,8 +183,11 @@ class NoiseSource(SecretWords):
         sensitivity : largest sum over rows of the lengths (L2) of their changes between neighbours, of statistic * grid
         """
         exact = _whole(statistic)
-        if exact.ndim != 2 or exact.shape[1] == 0:
-            raise InputError(f"statistic must be a table (rows, width), got shape {exact.shape}; reshape it")
+        if exact.ndim != 2 or not 1 <= exact.shape[1] <= LARGEST_WIDTH:
+            raise InputError(
+                f"statistic must be a table (rows, width), of a width up to {LARGEST_WIDTH:,}, got shape "
+                f"{exact.shape}; reshape it"
+            )
         step = _grid(grid)
         change = checks.positive_number("sensitivity", sensitivity, "a statistic that cannot change needs no noise")
         budget = checks.positive_number("epsilon", epsilon)
