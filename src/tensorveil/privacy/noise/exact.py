@@ -21,7 +21,7 @@ Both clamp the sum to 2^61 steps, and the noise to 2^62 before, which the first 
     are `NoiseSource`'s own, on ChaCha20: the first samples an integer table without error, `coins` are never likelier
     than stated, `choose` pays for its precision.
 `rows`
-    are a mixture of discrete Gaussians, drawn by OpenDP, and a coin that is `NoiseSource`'s own: pure epsilon, as there.
+    are a mixture of discrete Gaussians, drawn by OpenDP, and a coin, `NoiseSource`'s own: pure epsilon, as there.
 
 Numerics not covered
 --------------------

@@ -21,9 +21,9 @@ What a proof may cite
 `NoiseSource.rows`
     is pure epsilon as stated, for rows whose changes between neighbours have lengths that add up to the sensitivity at
     most. With scale b it draws every row k of whole numbers that is shorter than the radius of `row_law`; for any two
-    of them the log of the ratio of their chances differs from (|k'| - |k|) / b by at most `row_slack`. One row in 2^64 is
-    uniform noise instead, which covers what is longer: no output is possible in one world alone. So b = sensitivity /
-    (epsilon - rows that may change * row_slack), rounded up, covers the difference.
+    of them the log of the ratio of their chances differs from (|k'| - |k|) / b by at most `row_slack`. One row in 2^64
+    is uniform noise instead, which covers what is longer: no output is possible in one world alone. So b = sensitivity
+    / (epsilon - rows that may change * row_slack), rounded up, covers the difference.
 `NoiseSource.choose`
     is pure epsilon as stated, by the same means (CHOOSE_SLACK), for scores of the declared sensitivity.
 `NoiseSource.channel`
