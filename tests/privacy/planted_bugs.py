@@ -470,7 +470,7 @@ def empty_rows_without_noise(patch: Patch) -> None:
         *rest, source = arguments
 
         def rows(statistic, **parameters):
-            known, released = np.flatnonzero(statistic.any(axis=1)), np.zeros_like(statistic)
+            known, released = np.flatnonzero(statistic.any(axis=1)), np.zeros(statistic.shape)
             if known.size:
                 noisy = source.rows(statistic[known], **parameters)
                 both = min(len(noisy), len(known))  # a replay answers with the rows that the other run had

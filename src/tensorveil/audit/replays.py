@@ -24,7 +24,7 @@ from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
 from tensorveil.release.fitting import fit
 
-TOLERANCE = 1e-9  # relative: sensitivities of floating-point rows, not of whole numbers
+TOLERANCE = 1e-9  # relative: sums of square roots, and scores
 
 
 class ReplayError(TensorveilError, AssertionError):
@@ -71,7 +71,7 @@ class _Recorder(NoiseSource):
     def gaussian(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
         return np.asarray(self._answer("gaussian", statistic, parameters, super().gaussian))
 
-    def rows(self, statistic: NDArray[np.float64], **parameters: Any) -> NDArray[np.float64]:
+    def rows(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
         return np.asarray(self._answer("rows", statistic, parameters, super().rows))
 
     def choose(self, scores: NDArray[np.float64], **parameters: Any) -> int:
@@ -80,6 +80,10 @@ class _Recorder(NoiseSource):
     def channel(self, symbols: NDArray[np.int64], channel: Channel) -> NDArray[np.int64]:
         draw = super().channel
         return np.asarray(self._answer("channel", symbols, {"channel": channel}, lambda one, **_: draw(one, channel)))
+
+    def dithered_channel(self, values: NDArray[np.float64], channel: Channel) -> NDArray[np.int64]:
+        draw = super().dithered_channel
+        return np.asarray(self._answer("channel", values, {"channel": channel}, lambda one, **_: draw(one, channel)))
 
     def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
         """Coins are secret, not released: both runs get the same for the units they share, an added unit gets heads."""
@@ -160,10 +164,8 @@ def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
             within, share = squares <= sensitivity**2, math.sqrt(squares / sensitivity**2)
     else:
         if mine.kind == "rows":
-            if parameters.get("shaping") is not None:
-                shaping = np.broadcast_to(parameters["shaping"], (*change.shape, change.shape[1]))
-                change = np.linalg.solve(shaping, change[..., None])[..., 0]
-            share = float((np.linalg.norm(change, axis=1) / parameters["sensitivity"]).sum())
+            lengths = [math.sqrt(sum(int(step) ** 2 for step in row)) for row in change[change.any(axis=1)]]
+            share = math.fsum(lengths) * parameters["grid"] / parameters["sensitivity"]
         else:
             share = float(np.abs(change).max()) / float(parameters["sensitivity"])
         within = share <= 1 + TOLERANCE

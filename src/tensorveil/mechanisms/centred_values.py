@@ -23,7 +23,7 @@ from tensorveil.mechanisms.private_range import PrivateRange, information_of, pr
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.noise.channels import Channel, dithered, quantize
+from tensorveil.privacy.noise.channels import Channel, quantize
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
 from tensorveil.solvers.als import ALS
@@ -38,7 +38,7 @@ FEWEST_FOR_SCORES = 25.0  # where there are more than so many values' worth for 
 FEWEST_A_NUMBER = 4.0  # and whole values' worth of it for each number of the model: fewer tell of no more than a slope
 SURELY_NOT_NOISE = 10.0  # what a model explains over what fits of so many numbers to noise explain
 HELD_OUT = 5  # one symbol in so many is held out of the second chain
-APART = math.sqrt(2) - 1  # its multiples decide which: as even as those of the golden ratio, which dither, but others
+APART = math.sqrt(2) - 1  # its multiples, modulo 1, decide which: evenly spread
 MOST_HELD_OUT = 20_000
 EVIDENCE = math.log(20)  # for a model against the mean alone: without a signal one in 20 at most is so likely
 SHARES = np.linspace(0.0, 1.0, 21)  # of a model's deviations from the mean
@@ -127,8 +127,10 @@ def complete_centred(
         return found.on_bounds(found.mean_alone(request.family, request.shape), request.bounds)
     optimal = isinstance(solver, Posterior) and found.spread is not None
     channel = found.channel(paid.symbols, optimal)
-    inputs = (quantize if optimal else dithered)(found.normalised(data.steps), channel.levels)  # [P9] each from its own
-    symbols = noise.channel(inputs, channel)
+    values = found.normalised(data.steps)  # [P9] each from its own
+    symbols = (
+        noise.channel(quantize(values, channel.levels), channel) if optimal else noise.dithered_channel(values, channel)
+    )
     found = found.told_by(channel.pseudo_values[symbols], information_of(channel))
     released = Released(found, channel, symbols)
     progress("noise", 1, 1)

@@ -337,7 +337,7 @@ def _release_level(data: BoundedObservations, plan: Plan, noise: NoiseSource) ->
     else:
         sensitivity, grid, epsilon = row_sensitivity(m, unit), grid_for(m, ROW_BITS), settings["level"]
         whole = round_toward_zero(vectors, grid).sum(axis=0)
-        head = noise.rows(whole[None, :] * grid, sensitivity=sensitivity, epsilon=epsilon)[0]
+        head = noise.rows(whole[None, :], grid=grid, sensitivity=sensitivity, epsilon=epsilon)[0]
         variance, table_variance = (len(whole) + 1) * (sensitivity / epsilon) ** 2, 0.0
         for mode, budget in enumerate(settings["counts"]):
             times = _times(data, mode).astype(np.int64)
@@ -447,12 +447,12 @@ def _row_step(
     ends = np.append(model.block_starts[1:], totals.size)
     for b, (start, end, width) in enumerate(zip(model.block_starts, ends, model.block_widths, strict=True)):
         s = row_sensitivity(float(norms[b]), data.unit)
-        table = totals[start:end].reshape(-1, width) * grids[b]  # [L14] exact: below 2^53 steps
-        active = np.ones(len(table), dtype=np.bool_)
+        steps = totals[start:end].reshape(-1, width)  # [L14] whole numbers
+        table, active = np.zeros(steps.shape), np.ones(len(steps), dtype=np.bool_)
         if data.unit.coordinates_public:  # [L15] rows without observations are public, and hold nothing
             active = counts[b] > 0
         if active.any():
-            table[active] = noise.rows(table[active], sensitivity=s, epsilon=epsilons[b])  # [L16]
+            table[active] = noise.rows(steps[active], grid=grids[b], sensitivity=s, epsilon=epsilons[b])  # [L16]
         released[start:end] = table.ravel()
         variances.append((width + 1) * (s / epsilons[b]) ** 2)
     return released, variances
@@ -493,9 +493,9 @@ def _loop(
         for b, place in enumerate(row):
             cells = slice(place, place + int(widths[b]))
             s = loop_sensitivity(float(norms[b]), data.unit)
-            exact = totals[cells] * grids[b]
+            exact = totals[None, cells].copy()
             totals[cells] = 0
-            noisy = noise.rows(exact[None, :], sensitivity=s, epsilon=epsilons[b])[0] / 2  # [L19]
+            noisy = noise.rows(exact, grid=grids[b], sensitivity=s, epsilon=epsilons[b])[0] / 2  # [L19]
             variance = (widths[b] + 1) * (s / epsilons[b]) ** 2 / 4 + curvatures[b] * level.spread**2
             spread = trust.get(place, prior)
             gain = spread * curvatures[b] / (curvatures[b] ** 2 * spread + variance)

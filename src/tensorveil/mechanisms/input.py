@@ -31,7 +31,6 @@ from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations, Bounds
 from tensorveil.privacy.noise.channels import (
     Channel,
     design_channel,
-    dithered,
     dithered_channel,
     quantize,
     recalibrated,
@@ -310,8 +309,7 @@ class InputPerturbation(Mechanism):
             told = whole and isinstance(self._solver(False), Posterior) and channel.information >= LEAST_FOR_LEVELS
             if told:
                 channel = told_levels(channel.levels, budget)
-            inputs = dithered(data.bounds.uncentred(data.centred), channel.levels)  # [L3] each from its own value
-            symbols = noise.channel(inputs, channel)
+            symbols = noise.dithered_channel(data.bounds.uncentred(data.centred), channel)  # [L3] one value at a time
             levels = data.bounds.centred(np.asarray(channel.levels))
             if told:
                 law = Symbols(symbols, channel.chances, levels, ordered=True)

@@ -106,7 +106,7 @@ def noisy_rows(
     sensitivity : pure: a bound on the sum over rows of the norms of their changes; Gaussian: on the norm of the change
     """
     if isinstance(event, PureEvent):
-        released = noise.rows(np.asarray(totals * grid), sensitivity=sensitivity, epsilon=event.epsilon)
+        released = noise.rows(totals, grid=grid, sensitivity=sensitivity, epsilon=event.epsilon)
         return released, (totals.shape[1] + 1) * (sensitivity / event.epsilon) ** 2
     return _gaussian(noise, event, totals, grid, sensitivity)
 

@@ -225,7 +225,8 @@ def release_rows(
     known = sensitivity > 0  # [L3] rows with data: public, and no row is left out because of its values
     scales = np.where(known, sensitivity, 1.0)
     std = event.noise_multiplier if isinstance(event, GaussianEvent) else 1.0
-    bits = _feature_bits(int(np.bincount(rows, minlength=size).max()), std)
+    reach = 32 * width / event.epsilon if isinstance(event, PureEvent) else std  # of noise that the grid must hold
+    bits = _feature_bits(int(np.bincount(rows, minlength=size).max()), reach)
     white = np.einsum("kij,kj->ki", inverse_roots[rows], features) / scales[rows, None]
     pieces = np.trunc(white * 2.0**bits).astype(np.int64)  # [L4] at most half of 2^bits long, read from no value
     totals = np.zeros((size, width), dtype=np.int64)
@@ -236,9 +237,7 @@ def release_rows(
     if isinstance(event, PureEvent):
         noise_variance = (width + 1) / event.epsilon**2
         if known.any():
-            released[known] = noise.rows(
-                np.asarray(totals[known] * grid), sensitivity=1.0, epsilon=event.epsilon
-            )  # [L6]
+            released[known] = noise.rows(totals[known], grid=grid, sensitivity=1.0, epsilon=event.epsilon)  # [L6]
     elif known.any():
         released[known] = noise.gaussian(totals[known], grid=grid, sensitivity=1.0, noise_std=std)  # [L6]
     public = np.zeros((size, width))

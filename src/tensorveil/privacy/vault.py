@@ -256,7 +256,7 @@ class Vault:
             steps = int(np.ceil(change.bound / change.grid))
             values = self._noise.laplace(total, grid=change.grid, sensitivity=steps, epsilon=event.epsilon)
         elif change.norm is Norm.ROWS and isinstance(event, PureEvent):
-            values = self._noise.rows(np.asarray(total * change.grid), sensitivity=change.bound, epsilon=event.epsilon)
+            values = self._noise.rows(total, grid=change.grid, sensitivity=change.bound, epsilon=event.epsilon)
         else:
             self._meter.gaussian_coordinates -= min(total.size, change.changed or total.size)
             if self._meter.gaussian_coordinates < 0:

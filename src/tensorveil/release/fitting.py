@@ -17,7 +17,6 @@ from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, check_public, clip
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise.exact import ExactNoise
-from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
@@ -93,11 +92,6 @@ def fit(
     if observations.mode_names != names:  # a plan without names takes those of the observations
         plan = plan.with_names(observations.mode_names)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
-    if isinstance(source, ExactNoise) and any(stage.law is Law.ROWS for stage in plan.stages):
-        raise InputError(
-            "a plan for ExactNoise must have Laplace or Gaussian noise, got noise on whole rows, which has no exact "
-            "sampler; plan with delta above 0, or use the ordinary noise"
-        )
     data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
     trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay
     if data.unit.coordinates_public:

@@ -18,7 +18,6 @@ from tensorveil.privacy.accounting.composition import DISAGREEMENT, second_opini
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.guarantee import OUR_PROOFS, what_is_not_protected, what_is_released
-from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.theorems import THEOREMS
@@ -245,10 +244,9 @@ def _words(certificate: Certificate) -> str:
         _need(found == made, f"{name} does not say what this software says of such a release; it was changed")
     checked = checked_by_code(request)
     _need(certificate.assumptions_checked == checked, "assumptions_checked is not what the code makes sure of")
-    noises = [law for stage in certificate.stages for law in Law if law in stage.noise]
     given = [PublicInput(one.mode, one.name, one.columns, one.sha256) for one in certificate.public_inputs]
     _need({one.mode for one in given} <= set(certificate.mode_names), "public_inputs must be of the tensor's modes")
-    trusted = {*trusted_to_the_caller(request, noises), *trusted_features(request.unit, given)}
+    trusted = {*trusted_to_the_caller(request), *trusted_features(request.unit, given)}
     missing = trusted - set(certificate.assumptions_trusted)
     _need(not missing, f"assumptions_trusted leaves out: {'; '.join(sorted(missing))}")
     for stage in certificate.stages:
