@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels.fast import gibbs_rows
-from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
+from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.solvers.layouts.sorted_entries import part_cuts
 
 Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ class LatentLists:
         self.lists = []
         self.parts = []
         for mode, size in enumerate(shape):
-            entries = np.empty((count + gibbs_rows.AHEAD, N), dtype=np.uint32)
+            entries = np.empty((count + AHEAD, N), dtype=np.uint32)
             gibbs_rows.sort_entries(coordinates, mode, begins[mode], entries)
             self.lists.append(entries)
             cuts = [int(cut) for cut in part_cuts(begins[mode], count, size)]

@@ -8,9 +8,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels.fast import ridge
-from tensorveil.kernels.reference import statistics
-from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
+from tensorveil.kernels.fast import ridge, statistics
+from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_apart
 
@@ -20,7 +19,6 @@ Coordinates = NDArray[np.uint32]
 
 FEWEST_PARTS, MOST_PARTS = 2, 16  # of the rows of a mode; sums over parts do not depend on the number of threads
 ENTRIES_A_PART = 2**16
-FEWEST_FAST = 2**14  # entries from which on kernels made for the rank are worth compiling
 NO_OFFSET = 1e30  # a penalty that leaves nothing of an offset
 
 
@@ -110,7 +108,7 @@ class SortedEntries:
         limits, g = np.empty(size), np.zeros((size, length), dtype=np.int64)
         H = np.zeros((size, R * length))
         moments = np.empty((size, 2))
-        self._by_parts(statistics.cp_value_statistics, mode, packed, R, 0.0, R, limits, g, H, moments)
+        self._by_parts(statistics.row_statistics, mode, packed, R, 0.0, R, limits, g, H, moments)
         trace, squares = moments.sum(axis=0)
         matrices = RowMatrices(H, limits, R, float(trace), float(squares), self.lists[mode], self.threads)
         return limits, np.ascontiguousarray(g[:, :R]), matrices
@@ -212,7 +210,7 @@ def mode_variances(
 
 def _sorted(coordinates: Coordinates, values: Floats, mode: int, size: int, dtype: Any) -> ModeList:
     begins = np.concatenate([[0], np.cumsum(index_counts(coordinates, mode, size))])
-    others = np.empty((len(values) + ridge.AHEAD, coordinates.shape[1] - 1), dtype=np.uint32)
+    others = np.empty((len(values) + AHEAD, coordinates.shape[1] - 1), dtype=np.uint32)
     sorted_values = np.empty(len(values), dtype=dtype)
     ridge.sort_by_mode(coordinates, values, mode, begins, others, sorted_values)
     return ModeList(others, sorted_values, begins, part_cuts(begins, len(values), size))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.fast import descent
-from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
+from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 
 Floats = NDArray[np.float64]
@@ -111,7 +111,7 @@ class Strata:
         begins = np.zeros(threads**N * tiles + 1, dtype=np.int64)
         places = np.concatenate(parts)
         descent.count_tiles(coordinates, places, firsts, begins)
-        words = np.empty((len(values) + descent.AHEAD, N + np.dtype(dtype).itemsize // 4), dtype=np.uint32)
+        words = np.empty((len(values) + AHEAD, N + np.dtype(dtype).itemsize // 4), dtype=np.uint32)
         key = generator.integers(2**64, dtype=np.uint64)
         descent.arrange(coordinates, values, places, firsts, begins, key, scale, shift, words)
         shifts = np.array([*product(range(threads), repeat=N - 1)], dtype=np.int64).reshape(-1, N - 1)
