@@ -79,6 +79,34 @@ def test_statistics_of_rows(order, rank, count, scale, spread, threads, seed):
         assert limits.min() >= SMALLEST_LIMIT
 
 
+def products_of_others(model, where, mode):
+    rows = [factor[where[:, n]] for n, factor in enumerate(model.factors) if n != mode]
+    return np.prod(rows, axis=0)
+
+
+@pytest.mark.parametrize("order, rank", MODELS)
+def test_terms_on_the_edge_of_a_grid_step_are_rounded_alike(order, rank):
+    """Values are chosen so that one number of each term is a whole number up to its last bits."""
+    model, where, _, shape = setting(order, rank, 3000, 1.0, 1.0, seed=rank)
+    generator, every, grid = np.random.default_rng(rank), np.ones(3000, bool), 2.0**-20
+    phi = products_of_others(model, where, 0)[:, 0]
+    values = model.predict(where) + generator.integers(1, 1000, 3000) * grid / (2 * phi)
+    m = 2.0**39 * grid  # hardly any entry is clipped
+    plain = joint_sums(model, where, values, every, m, grid, fast=False)
+    np.testing.assert_array_equal(joint_sums(model, where, values, every, m, grid, fast=True), plain)
+    for mode, size in enumerate(shape):
+        layout = (model.parameters, model.block_starts, model.block_widths, where, mode)
+        limits, g = np.zeros(size), np.zeros((size, rank), dtype=np.int64)
+        feature_norms(*layout, limits)
+        largest = 2.0**32 * products_of_others(model, where, mode)[:, 0] / limits[where[:, mode]]
+        residuals = np.trunc(largest * generator.uniform(-0.9, 0.9, 3000)) / (largest * (1 - 2.0**-40))
+        row_statistics(
+            *layout, residuals, np.ones(3000), limits, g, np.zeros((size, rank * (rank + 1) // 2), dtype=np.int64)
+        )
+        entries = SortedEntries.of(where, residuals, shape, 1, np.float64)
+        np.testing.assert_array_equal(entries.value_statistics(model, mode)[1], g)
+
+
 @pytest.mark.parametrize("large", [1e154, 1.2e154, 1e155])
 def test_a_row_has_no_limit_if_the_square_of_a_feature_overflows(large):
     """Two squares may be finite while their sum over entries is not: that sum must not count."""

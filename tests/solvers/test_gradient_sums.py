@@ -41,12 +41,12 @@ def test_sums_are_those_of_whole_gradients_whatever_the_threads(order, rank, thr
 def test_one_more_entry_adds_its_own_steps_at_any_count(count, fast):
     """No number of entries, private under some units, is one at which the arithmetic changes."""
     model, where, values, _ = setting(3, 10, count)
-    every = np.ones(count, bool)
+    every, grid = np.ones(count, bool), 2.0**-38  # so fine that single bits of the terms show
     parts = [
-        joint_sums(model, where[part], values[part], every[part], 3.0, GRID, fast=False)
+        joint_sums(model, where[part], values[part], every[part], 3.0, grid, fast=False)
         for part in (slice(count - 1), slice(count - 1, count))
     ]
-    np.testing.assert_array_equal(joint_sums(model, where, values, every, 3.0, GRID, fast=fast), sum(parts))
+    np.testing.assert_array_equal(joint_sums(model, where, values, every, 3.0, grid, fast=fast), sum(parts))
 
 
 def test_no_entry_is_longer_than_its_clip_norm_after_rounding():
