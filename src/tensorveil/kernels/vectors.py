@@ -30,7 +30,7 @@ INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """A function that puts down instructions; kernels call it without its first argument."""
+    """A function that emits instructions; kernels call it without its first argument."""
     return numba.intrinsic(function)
 
 
@@ -74,7 +74,7 @@ def padded(R: int, dtype: Any) -> int:
 
 
 def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
-    """Zeros that begin with a cache line: a vector that lies across two of them is slow to write."""
+    """Zeros that begin at a cache line: a vector that lies across two cache lines is slow to write."""
     wanted = size * np.dtype(dtype).itemsize
     room = np.zeros(wanted + LINE, dtype=np.uint8)
     begin = -room.ctypes.data % LINE
@@ -82,7 +82,7 @@ def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
 
 
 class Code:
-    """Instructions on rows of numbers of one type, put down one after the other."""
+    """Emits instructions on rows of numbers of one type."""
 
     def __init__(self, context: Any, builder: Any, number: Any) -> None:
         self.builder = builder
@@ -220,7 +220,7 @@ class Code:
         b.store(b.add(b.load(address, align=8, typ=vector.type), vector), address, align=8)
 
     def prefetch(self, row: Any, length: int, *, write: bool) -> None:
-        """Ask for the cache lines of a row; to be written only where no other thread reads it meanwhile."""
+        """Prefetch the cache lines of a row, for writing only if no other thread reads it meanwhile."""
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
         function = declared(self.builder.module, kind, "llvm.prefetch.p0")
         for begin in range(0, length, LINE // self.bytes):
@@ -250,7 +250,7 @@ def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
 
 @intrinsic
 def load_acquire(typingctx: Any, array: Any, place: Any) -> Any:
-    """array[place], int64, seen by all threads in one order."""
+    """array[place] as int64, in one order for all threads."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address = builder.gep(data_of(context, builder, signature.args[0], args[0]), [args[1]], source_etype=INT64)
@@ -261,7 +261,7 @@ def load_acquire(typingctx: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def add_release(typingctx: Any, array: Any, place: Any, amount: Any) -> Any:
-    """array[place] += amount, whole even where threads do it at once; returns the old number."""
+    """array[place] += amount, atomically; returns the old number."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address = builder.gep(data_of(context, builder, signature.args[0], args[0]), [args[1]], source_etype=INT64)

@@ -166,8 +166,8 @@ def solve_rows(
     """Set rows first to last of a factor matrix to their ridge solutions; returns their effective number of parameters.
 
     The entries of row i are begins[i] to begins[i + 1] of `others` (coordinates in the other modes) and `values`;
-    ridges[d] is added to the diagonal. A row without entries becomes zero; one whose matrix is not positive definite to
-    the last digit stays. The effective number is sum over rows of tr(H (H + ridges)^-1).
+    ridges[d] is added to the diagonal. A row without entries becomes zero; one whose matrix is not positive definite in
+    floating-point arithmetic stays. The effective number is sum over rows of tr(H (H + ridges)^-1).
     """
     S = SYSTEMS_BYTES // values.itemsize
     P = np.empty(BATCH * length, values.dtype)

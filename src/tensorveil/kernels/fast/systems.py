@@ -102,8 +102,8 @@ def inverse_root(typingctx: Any, A: Any, target: Any, good: Any) -> Any:
 def factorize_systems(D: int, H: Any, good: Any) -> None:
     """H becomes its Cholesky factor in all systems, with the inverse of the diagonal in the diagonal's place.
 
-    H[a D + b] is the lower triangle, one number of each system. Systems that are not positive definite to the last
-    digit get good = 0.
+    H[a D + b] is the lower triangle, one number of each system. Systems that are not positive definite in
+    floating-point arithmetic get good = 0.
     """
     for a in range(D):
         for b in range(a):

@@ -19,7 +19,7 @@ Coordinates = NDArray[np.uint32]
 
 @final
 class LatentLists:
-    """One list of entries a mode: 4 N bytes an entry in each, and 16 for its latent value and precision.
+    """One list of entries per mode, with 4 N bytes per entry, and 16 bytes for its latent value and precision.
 
     Draws do not depend on the number of threads, nor on how rows are cut into parts.
     """
@@ -54,7 +54,7 @@ class LatentLists:
         offsets[own] = rows[:, self.rank]
 
     def place(self, mode: int) -> tuple[Any, ...]:
-        """What kernels need to find the rows and entries of a mode."""
+        """The arguments by which kernels find the rows and entries of a mode."""
         starts = [first * self.length for first in self.firsts]
         others = tuple(start for number, start in enumerate(starts) if number != mode)
         constants = Constants(len(self.shape), self.rank, 1)
