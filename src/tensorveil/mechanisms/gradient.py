@@ -14,6 +14,7 @@ from tensorveil import checks
 from tensorveil.errors import InputError
 from tensorveil.inference.descent import LARGEST_PARAMETER, TINY, Level, NoisyDescent, believed_counts
 from tensorveil.kernels import hashing
+from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference import gradients
 from tensorveil.mechanisms.base import (
     MARGIN,
@@ -422,7 +423,8 @@ def _joint_step(
         slices = where[:, unit.mode_number].astype(np.int64)
         gradients.slice_sums(*layout, slices, chosen, m, grid, totals)  # [L10]
     else:
-        totals = joint_sums(model, where, values, chosen, m, grid)  # [L11]
+        fast = worth_compiling(math.prod(data.shape), model.family.name)  # the shape is public, len(data) is not
+        totals = joint_sums(model, where, values, chosen, m, grid, fast=fast)  # [L11]
     released = noise.gaussian(totals, grid=grid, sensitivity=joint_sensitivity(m, unit), noise_std=std)  # [L12]
     return released, std**2
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tensorveil import checks
 from tensorveil.errors import InputError, SizeError
 from tensorveil.inference.rows import posterior_rows, square_matrices
+from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference.statistics import STATISTIC_STEPS, feature_norms, row_statistics
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.level import Level, default_level_share, level_coordinates, level_stage, release_level
@@ -27,7 +28,7 @@ from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request, Stage
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
-from tensorveil.solvers.layouts.sorted_entries import FEWEST_FAST, SortedEntries
+from tensorveil.solvers.layouts.sorted_entries import SortedEntries
 from tensorveil.solvers.layouts.strata import sensible_threads
 from tensorveil.solvers.start import public_start
 
@@ -149,7 +150,7 @@ class StatisticPerturbation(Mechanism):
         offsets = release_offsets(data, values, modes, events[1 : len(modes) + 1], noise)
         model = public_start(request.family, request.shape, std=0.5)
         entries = None
-        if request.unit.kind == "value" and model.core is None and len(data) >= FEWEST_FAST:
+        if request.unit.kind == "value" and worth_compiling(len(data), model.family.name):  # coordinates are public
             residuals = values - offsets.at(data.coordinates)
             threads = sensible_threads(None, len(data), model.order)
             entries = SortedEntries.of(data.coordinates, residuals, data.shape, threads, np.float64)
