@@ -132,8 +132,9 @@ class GradientPerturbation(Mechanism):
             raise InputError('delta must be above 0 for form "gaussian", got 0; give more')
         part = _level_share(request, whole.noise_multiplier * moved * norm, power=2)
         first = GaussianEvent(whole.noise_multiplier / math.sqrt(part))
-        each: Event = GaussianEvent(whole.noise_multiplier * math.sqrt(steps / (1 - part)), steps)
-        z, z_level = each.noise_multiplier * moved, first.noise_multiplier * moved
+        z_step = whole.noise_multiplier * math.sqrt(steps / (1 - part))
+        each: Event = GaussianEvent(z_step, steps)
+        z, z_level = z_step * moved, first.noise_multiplier * moved
         if share < 1:
             epsilon, delta = ideal_budget(request.epsilon, request.delta, coordinates)
             z = accounting.calibrate(
