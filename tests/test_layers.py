@@ -84,9 +84,7 @@ def test_modules_do_not_import_each_other_in_a_circle():
 def private_side(text: str) -> list[str]:
     """Imports by which a source could reach private values: observations, shards, noise, kernels of queries."""
     forbidden = ("tensorveil.data.observations", "tensorveil.data.readers", "tensorveil.privacy.noise.source")
-    return sorted(
-        name for name in layers.imports(text) if name.startswith(forbidden)
-    ) + sorted(
+    return sorted(name for name in layers.imports(text) if name.startswith(forbidden)) + sorted(
         alias.name
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ImportFrom)
@@ -109,9 +107,7 @@ def test_the_rule_for_mechanisms_finds_what_it_forbids():
     assert private_side("def f():\n    from tensorveil.data.observations import Observations")
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if layers.room_of(name_of(path)) == "inference"], ids=name_of
-)
+@pytest.mark.parametrize("path", [path for path in FILES if layers.room_of(name_of(path)) == "inference"], ids=name_of)
 def test_inference_knows_nothing_of_privacy_but_the_law_of_the_noise(path):
     read = {name for name in layers.imports(path.read_text()) if name.startswith("tensorveil.privacy")}
     assert read <= {"tensorveil.privacy.noise.laws"}

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from tensorveil.mechanisms.level import Level
+from tensorveil.mechanisms.private_offsets import RowSums
 
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
-from tensorveil.mechanisms.level import Level
 from tensorveil.mechanisms.noisy_sums import CONTRIBUTION_STEPS, sums_sensitivity
 from tensorveil.mechanisms.paired_sums import both_passes, release_lengths, release_pairs
-from tensorveil.mechanisms.private_offsets import RowSums
 from tensorveil.mechanisms.sums import WeightedSums, checked_features
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import clip

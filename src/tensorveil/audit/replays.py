@@ -8,6 +8,7 @@ what was declared. (Handing over the noise *draws* instead would compare runs wh
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, final
@@ -19,6 +20,7 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import TensorveilError
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
+from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
@@ -57,11 +59,21 @@ class Replay:
 
 
 class _Recorder(NoiseSource):
-    """Records every call; handed an earlier recording, it answers with that one's outputs."""
+    """Records every call; handed an earlier recording, it answers with that one's outputs.
 
-    def __init__(self, seed: int, recorded: list[NoisyCall] | None = None, fresh_coins: bool = False) -> None:
+    `matched` says which earlier coin each unit gets, -1 being heads; None: its own.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        recorded: list[NoisyCall] | None = None,
+        fresh_coins: bool = False,
+        matched: NDArray[np.int64] | None = None,
+    ) -> None:
         super().__init__(seed)
         self._fresh_coins = fresh_coins
+        self._matched = matched
         self.calls: list[NoisyCall] = []
         self._recorded = recorded
 
@@ -91,7 +103,9 @@ class _Recorder(NoiseSource):
             tossed = super().coins(count, probability)
         else:
             earlier = np.asarray(self._next("coins").output)
-            tossed = np.concatenate([earlier, np.ones(max(0, count - len(earlier)), dtype=np.bool_)])[:count]
+            tossed = earlier if self._matched is None else np.append(earlier, True)[self._matched]
+            if len(tossed) != count:
+                raise ReplayError(f"call {len(self.calls)} must toss a coin per unit, got {count} for {len(tossed)}")
         self.calls.append(NoisyCall("coins", np.empty(0), {"probability": probability}, tossed))
         return tossed
 
@@ -117,8 +131,6 @@ class _Recorder(NoiseSource):
 def replay(observations: Observations, neighbour: Observations, plan: Plan, seed: int = 0) -> Replay:
     """Run the plan on the observations, hand its noisy outputs to a run on the neighbour, and compare.
 
-    An added observation must stand last in the neighbour (or in the observations), so that coins match.
-
     Raises
     ------
     ReplayError : where a statistic moves by more than declared, calls differ, costs exceed the plan, or the final
@@ -126,7 +138,7 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
     """
     first = _Recorder(seed)
     release = fit(observations, plan, noise=first)
-    second = _Recorder(seed, first.calls)
+    second = _Recorder(seed, first.calls, matched=_matched(observations, neighbour, plan))
     other = fit(neighbour, plan, noise=second)
     if len(first.calls) != len(second.calls):
         raise ReplayError(f"both runs must make one number of calls, got {len(first.calls)} and {len(second.calls)}")
@@ -141,6 +153,27 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
     if not _identical(release.model, other.model):
         raise ReplayError("the final release must be the same bit for bit given the same noisy outputs, got two")
     return Replay(used, tuple(first.calls))
+
+
+def _matched(observations: Observations, neighbour: Observations, plan: Plan) -> NDArray[np.int64] | None:
+    """For each observation of the neighbour, the place of the same one among the observations.
+
+    Places are those after `clip`, by which coins of single observations are tossed. A replaced value has the place of
+    the value that it replaces, an added observation has -1. None: coins are of whole slices, or there are none.
+    """
+    request = plan.request
+    if request.unit.whole_slices or not any(isinstance(event, SampledGaussianEvent) for event in plan.events):
+        return None
+    mine, theirs = (
+        [(*cell, step) for cell, step in zip(data.coordinates.tolist(), data.steps.tolist(), strict=True)]
+        for data in (clip(one, request.bounds, request.unit, bytes(32)) for one in (observations, neighbour))
+    )
+    places = defaultdict(list)
+    for place, observation in enumerate(mine):
+        places[observation].append(place)
+    matched = [places[observation].pop() if places[observation] else -1 for observation in theirs]
+    others = [place for equal in places.values() for place in equal]
+    return np.array([others.pop() if place < 0 and others else place for place in matched])
 
 
 def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
@@ -182,9 +215,7 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -
     sampling = False
     for call, other in zip(mine, theirs, strict=True):
         if call.kind in ("laplace", "rows", "choose"):
-            # the loop visits entries one by one, in parallel composition: only the step that differs costs anything
-            free = plan.settings.get("form") == "loop" and np.array_equal(call.statistic, other.statistic)
-            pure += 0.0 if free else call.parameters["epsilon"]
+            pure += call.parameters["epsilon"]
         elif call.kind == "channel":
             pure += call.parameters["channel"].epsilon * int((call.statistic != other.statistic).sum())
         elif call.kind == "coins":
