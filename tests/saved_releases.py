@@ -7,7 +7,6 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
@@ -78,13 +77,10 @@ def made(kind):
 
 @functools.cache
 def saved(kind):
-    """The release and its folder, with a short page for the report, which takes long; nobody writes to it."""
+    """The release and its folder; nobody writes to it."""
     folder = Path(tempfile.mkdtemp(prefix="tensorveil-test-")) / kind
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
-    with mock.patch(
-        "tensorveil.release.report.report.report_html", lambda release, certificate: f"<p>{certificate.unit}</p>"
-    ):
-        return made(kind), made(kind).save(folder)
+    return made(kind), made(kind).save(folder)
 
 
 def copy_of(kind, folder):

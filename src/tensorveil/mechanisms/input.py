@@ -47,6 +47,7 @@ Integers = NDArray[np.int64]
 NOISES = ("laplace", "gaussian", "channel")
 SOLVERS = ("posterior", "als")
 CONTINUOUS = "continuous"  # levels
+LEVELS_CHOSEN = "the levels of the channel were chosen without looking at the values"  # trusted to the caller
 GRID = 1 / VALUE_STEPS  # of centred values
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
 WHOLE_LEVELS = range(5, 15)  # whole bounds 4 to 13 apart: every whole number is a level
@@ -178,7 +179,10 @@ class InputPerturbation(Mechanism):
             if centred:
                 if request.epsilon < LEAST_EPSILON:
                     raise InputError(f"epsilon must be at least {LEAST_EPSILON:.1g}, got {request.epsilon!r}; use more")
-                law = f"two quantiles and a mean, then a channel on {len(levels)} levels of the range they span"
+                law = (
+                    f"two quantiles and a mean, then a channel on {len(levels)} levels of the range they span, "
+                    f"epsilon {request.epsilon:g} in all"
+                )
             elif most == 1:
                 self._channel(request.bounds, request.epsilon)  # an error now rather than after reading
                 law = f"channel on {len(levels)} levels, epsilon {request.epsilon:g} a value"
@@ -201,6 +205,7 @@ class InputPerturbation(Mechanism):
             (Stage("cells" if dense else "values", theorem, event, words, law),),
             {"noise": noise, "most_changes": most, "centred": centred},
             gaussian_coordinates=most,
+            assumptions_trusted=(LEVELS_CHOSEN,) if noise == "channel" and self._levels_given else (),
         )
 
     def _check_features(self, request: Request, dense: bool) -> None:
@@ -285,6 +290,10 @@ class InputPerturbation(Mechanism):
     def _centred(self, request: Request) -> bool:
         """Whether the range of the values is bought first: where they are continuous and one of them may change."""
         return request.unit.kind == "value" and self._continuous(request.bounds)
+
+    @property
+    def _levels_given(self) -> bool:
+        return not (self.levels is None or isinstance(self.levels, str))
 
     def _channel(self, bounds: Bounds, epsilon: float) -> Channel:
         made = dithered_channel if self._continuous(bounds) else made_channel

@@ -20,7 +20,7 @@ STATUSES = ("proven", "claimed", "none")
 SCHEMA_VERSION = 1
 LARGE = 1e6  # a factor beyond this is told as a power of e
 OUR_PROOFS = "tensorveil's proofs (docs/proofs)"
-SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting")
+SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting", "matplotlib")
 
 
 @lru_cache

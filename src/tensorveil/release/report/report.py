@@ -63,7 +63,7 @@ def report_html(release: Release, certificate: Certificate) -> str:
         return text if isinstance(text, Markup) or text == "" else clean(text)
 
     pages = Environment(
-        loader=PackageLoader("tensorveil.release.report", "."),
+        loader=PackageLoader("tensorveil", "release/report"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=one_line,
