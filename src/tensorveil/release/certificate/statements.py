@@ -140,10 +140,9 @@ def words(certificate: Certificate) -> str:
         need(found == made, f"{name} does not say what this software says of such a release; it was changed")
     checked = checked_by_code(request)
     need(certificate.assumptions_checked == checked, "assumptions_checked is not what the code makes sure of")
-    noises = [stage.noise for stage in certificate.stages]
     given = [PublicInput(one.mode, one.name, one.columns, one.sha256) for one in certificate.public_inputs]
     need({one.mode for one in given} <= set(certificate.mode_names), "public_inputs must be of the tensor's modes")
-    trusted = {*trusted_to_the_caller(request, noises), *trusted_features(request.unit, given)}
+    trusted = {*trusted_to_the_caller(request), *trusted_features(request.unit, given)}
     missing = trusted - set(certificate.assumptions_trusted)
     need(not missing, f"assumptions_trusted leaves out: {'; '.join(sorted(missing))}")
     for stage in certificate.stages:
