@@ -205,9 +205,6 @@ def _told(plan: Plan) -> dict[str, Any]:
         "epsilon": plan.epsilon,
         "delta": plan.delta,
         "asked": {"epsilon": plan.request.epsilon, "delta": plan.request.delta},
-        "stages": [
-            {"name": stage.name, "theorem": stage.theorem, "sensitivity": stage.sensitivity, "noise": stage.noise}
-            for stage in plan.stages
-        ],
+        "stages": [stage.to_json() for stage in plan.stages],
         "public_inputs": [asdict(given) for given in plan.public_inputs],
     }

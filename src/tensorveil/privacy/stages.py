@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import final
+from typing import Any, final
 
 from tensorveil.errors import InputError
-from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent, event_from_json
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.theorems import THEOREMS
 
@@ -81,10 +82,35 @@ class Stage:
 
     @property
     def noise(self) -> str:
-        """What is noised, and by which law and scale, in words."""
-        if self.law in (Law.CHANNEL, Law.CHOICE):
-            return self.what
+        """What is noised, by which law and scale, and how often, in words."""
+        times = "" if self.event.count == 1 else f", {self.event.count} times"
+        return self._once() + times
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, read back by `from_json`; the text of the noise is there for readers."""
+        return {
+            "name": self.name,
+            "theorem": self.theorem,
+            "event": self.event.to_json(),
+            "sensitivity": asdict(self.sensitivity),
+            "law": str(self.law),
+            "what": self.what,
+            "noise": self.noise,
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Stage:
+        """The stage that `to_json` wrote. The text of the noise is made anew, and not read."""
+        told = plain["sensitivity"]
+        norm = None if told["norm"] is None else Norm(told["norm"])
+        sensitivity = Sensitivity(told["bound"], norm, told["words"])
+        event = event_from_json(plain["event"])
+        return cls(plain["name"], plain["theorem"], event, sensitivity, Law(plain["law"]), plain["what"])
+
+    def _once(self) -> str:
         event, bound = self.event, self.sensitivity.bound
+        if self.law in (Law.CHANNEL, Law.CHOICE) and isinstance(event, PureEvent):
+            return f"{self.what}, epsilon {event.epsilon:.4g}"
         if isinstance(event, PureEvent):
             scale = f"scale {bound / event.epsilon:.4g}" if bound else f"scale sensitivity / {event.epsilon:.4g}"
         elif isinstance(event, GaussianEvent):

@@ -17,8 +17,9 @@ from pydantic import Field, ValidationError, model_validator
 from tensorveil.errors import InputError
 from tensorveil.privacy.accounting.composition import event_from_json
 from tensorveil.privacy.accounting.events import Event, PureEvent
-from tensorveil.privacy.guarantee import Guarantee, GuaranteeStage, software_versions
+from tensorveil.privacy.guarantee import Guarantee, software_versions
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
+from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate.curve import curve_of
 from tensorveil.release.certificate.records import (
@@ -154,16 +155,7 @@ class Certificate(Part):
                 "delta": plan.request.delta,
                 "expected_count": plan.request.expected_count,
             },
-            "stages": tuple(
-                {
-                    "name": stage.name,
-                    "theorem": stage.theorem,
-                    "sensitivity": str(stage.sensitivity),
-                    "noise": stage.noise,
-                    "event": stage.event,
-                }
-                for stage in told.stages
-            ),
+            "stages": tuple(stage.to_json() for stage in told.stages),
             "theorems": _theorems(told),
             "source": told.source,
             "reasons": told.reasons,
@@ -223,6 +215,11 @@ class Certificate(Part):
         return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cls.model_json_schema()}
 
     @property
+    def paid_stages(self) -> tuple[Stage, ...]:
+        """The stages, their texts made anew."""
+        return tuple(Stage.from_json(stage.model_dump()) for stage in self.stages)
+
+    @property
     def events(self) -> tuple[Event, ...]:
         """What the stages cost."""
         return tuple(event_from_json(stage.event.model_dump()) for stage in self.stages)
@@ -241,10 +238,7 @@ class Certificate(Part):
             neighbours=self.neighbours,
             released=self.covers,
             not_protected=self.not_protected,
-            stages=tuple(
-                GuaranteeStage(stage.name, stage.theorem, stage.sensitivity, stage.noise, stage.event.model_dump())
-                for stage in self.stages
-            ),
+            stages=self.paid_stages,
             theorems=tuple(f"{theorem.name} ({theorem.source})" for theorem in self.theorems),
             assumptions_checked=self.assumptions_checked,
             assumptions_trusted=self.assumptions_trusted,

@@ -46,14 +46,30 @@ class SampledGaussianCost(Part):
     replace: bool
 
 
+class SensitivityRecord(Part):
+    """How far one privacy unit moves a statistic: a number in a norm, or the rule by which the run finds it."""
+
+    bound: Positive | None
+    norm: Literal["L1", "L2", "sum of row norms"] | None
+    words: str
+
+
 class StageRecord(Part):
-    """One paid reading of the data."""
+    """One paid reading of the data; `noise` is made from the other fields, for readers."""
 
     name: str
     theorem: str
-    sensitivity: str
-    noise: str
     event: Annotated[PureCost | GaussianCost | SampledGaussianCost, Field(discriminator="kind")]
+    sensitivity: SensitivityRecord
+    law: Literal[
+        "discrete Laplace noise",
+        "discrete Gaussian noise",
+        "norm-exponential noise",
+        "channel",
+        "exponential mechanism",
+    ]
+    what: str
+    noise: str
 
 
 class TheoremRecord(Part):
