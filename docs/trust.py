@@ -2,7 +2,7 @@
 
 A mechanism learns about the data through the vault alone. So what must be right for its guarantee is the vault, the
 noise, units, bounds, and the queries that it asks, with everything that these import; not the mechanism itself, nor the
-inference that follows. Accounting and the ledger, which all mechanisms share, are counted apart. Reading and checking of
+inference that follows. Accounting and the ledger, which all mechanisms share, are counted apart. Reading and checking
 files comes before the vault: a wrong shape or label there is the data holder's to see.
 """
 
