@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 
 STATISTIC_STEPS = 2.0**32  # grid steps in one
 SQUARE_ROOT_OF_TWO = np.sqrt(2.0)
-KEPT = 1024  # entries of a row whose features are kept from the first look to the second
+SMALLEST_LIMIT = 1e-12  # of the length of features: shorter ones are not lengthened to one
 INSIDE = 1.0 - 2.0**-40  # keeps |phi| <= 1 true whatever the last bits of a division do
 
 for_range: Any = cgutils.for_range
@@ -71,7 +71,22 @@ def feature_norms(
 
 
 @compiled
-def row_statistics(
+def shortening(phi: Floats, first: int, width: int, limit: float) -> float:
+    """What features are multiplied by so as to be shorter than one, and the shorter the further below the limit.
+
+    0 where they or the limit are not finite.
+    """
+    total = 0.0
+    for r in range(first, first + width):
+        total += phi[r] * phi[r]
+    length = np.sqrt(total)
+    if not (length < np.inf and limit < np.inf):
+        return 0.0
+    return float(INSIDE / max(length, limit, SMALLEST_LIMIT))
+
+
+@compiled
+def right_sides(
     parameters: Floats,
     starts: Integers,
     widths: Integers,
@@ -81,15 +96,14 @@ def row_statistics(
     weights: Floats,
     limits: Floats,
     g: Integers,
-    H: Integers,
 ) -> None:
     """Add up, for every row k of the block, over its entries w,
 
-        g_k += a_w x_w psi_w,   H_k += a_w psi_w psi_w^T,   psi_w = phi_w / max(|phi_w|, limit_k)
+        g_k += a_w x_w psi_w,   psi_w = phi_w / max(|phi_w|, limit_k)
 
-    with the residual x_w first clipped to [-1, 1], each term rounded towards zero to the grid, sums exact in int64. Of
-    H the upper triangle is kept, row by row, numbers off the diagonal times sqrt(2), so that its length is the
-    Frobenius norm. A term of g and a term of H are then at most a_w long: rounding only shortens them. [K1]
+    with the residual x_w first clipped to [-1, 1], each term rounded towards zero to the grid, sums exact in int64. A
+    term is at most a_w long, because rounding only shortens it. An entry whose features or limit are not finite adds
+    nothing. [K1]
     """
     N = coordinates.shape[1]
     rows = np.empty(starts.size, np.int64)
@@ -101,16 +115,49 @@ def row_statistics(
         find_rows(coordinates, w, starts, widths, rows)
         features(parameters, rows, widths, N, phi, work)
         k = (rows[block] - starts[block]) // width
-        total = 0.0
-        for r in range(first, first + width):
-            total += phi[r] * phi[r]
-        shrink = INSIDE / max(np.sqrt(total), limits[k])
+        shrink = shortening(phi, first, width, limits[k])
         x = min(max(residuals[w], -1.0), 1.0)
         a = weights[w] * STATISTIC_STEPS
+        if shrink > 0.0:
+            for r in range(width):
+                psi = phi[first + r] * shrink
+                g[k, r] += np.int64(a * x * psi)  # conversion to a whole number goes towards zero
+
+
+@compiled
+def row_matrices(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    coordinates: NDArray[np.uint32],
+    block: int,
+    weights: Floats,
+    limits: Floats,
+    H: Integers,
+) -> None:
+    """Add up, for every row k of the block, over its entries w,
+
+        H_k += a_w psi_w psi_w^T
+
+    with psi_w as for `right_sides`, each term rounded towards zero to the grid, sums exact in int64. The upper triangle
+    is kept, row by row, numbers off the diagonal times sqrt(2), so that its length is the Frobenius norm. A term is
+    then at most a_w long: rounding only shortens it. [K2]
+    """
+    N = coordinates.shape[1]
+    rows = np.empty(starts.size, np.int64)
+    phi = np.empty(widths.sum())
+    work = np.empty(work_size(widths, N))
+    width = widths[block]
+    first = widths[:block].sum()
+    for w in range(coordinates.shape[0]):
+        find_rows(coordinates, w, starts, widths, rows)
+        features(parameters, rows, widths, N, phi, work)
+        k = (rows[block] - starts[block]) // width
+        shrink = shortening(phi, first, width, limits[k])
+        a = weights[w] * STATISTIC_STEPS
         cell = 0
-        for r in range(width):
+        for r in range(width if shrink > 0.0 else 0):
             psi = phi[first + r] * shrink
-            g[k, r] += np.int64(a * x * psi)  # conversion to a whole number goes towards zero
             for c in range(r, width):
                 twice = 1.0 if c == r else SQUARE_ROOT_OF_TWO
                 H[k, cell] += np.int64(a * twice * psi * (phi[first + c] * shrink))
@@ -225,61 +272,6 @@ def triangle_squares(typingctx: Any, H: Any, constants: Any) -> Any:
 
 
 @compiled
-def cp_value_statistics(
-    parameters: Floats,
-    starts: Any,
-    own_start: int,
-    others: NDArray[np.uint32],
-    values: Floats,
-    mean: float,
-    begins: Integers,
-    constants: Constants,
-    length: int,
-    first: int,
-    last: int,
-    D: int,
-    limits: Floats,
-    g: Integers,
-    H: Floats,
-    moments: Floats,
-) -> None:
-    """`feature_norms` and `row_statistics` of rows first to last of a CP model, all weights 1, for public coordinates.
-
-    Entries are sorted by the mode (ridge.py). limits[k] becomes the largest |phi_w| of the row, at least 1e-12, g[k]
-    the whole numbers of `row_statistics`. H[k], the lower triangle in rows of the padded length, reads no values and
-    gets no noise: it is summed in floats, of features before they are shortened by INSIDE / limits[k]; moments[k] are
-    the trace and the squares of all numbers of the matrix of shortened ones.
-    """
-    P = np.empty(KEPT * length)
-    unused = np.zeros(length)
-    for k in range(first, last):
-        largest = 0.0
-        own = H[k]
-        kept = begins[k + 1] - begins[k] <= KEPT  # else features are gathered twice
-        for begin in range(begins[k], begins[k + 1], BATCH):
-            count = min(BATCH, begins[k + 1] - begin)
-            part = P[(begin - begins[k]) * length :] if kept else P
-            gather(parameters, starts, others, values, mean, begin, count, part, unused, constants)
-            add_gram(part, count, own, constants)
-            largest = max(largest, longest(part, count, constants))
-        limits[k] = max(np.sqrt(largest), 1e-12)
-        shrink = INSIDE / limits[k]
-        trace = 0.0
-        for a in range(D):
-            trace += own[a * length + a]
-        moments[k, 0] = trace * shrink * shrink
-        moments[k, 1] = triangle_squares(own, constants) * shrink * shrink * shrink * shrink
-        if not largest < np.inf:
-            continue
-        size = KEPT if kept else BATCH
-        for begin in range(begins[k], begins[k + 1], size):
-            count = min(size, begins[k + 1] - begin)
-            if not kept:
-                gather(parameters, starts, others, values, mean, begin, count, P, unused, constants)
-            add_right_sides(P, values, begin, mean, STATISTIC_STEPS * shrink, count, g[k], constants)  # [K1]
-
-
-@compiled
 def spectral_solutions(
     H: Floats,
     limits: Floats,
@@ -334,3 +326,84 @@ def spectral_solutions(
         for k in range(count):
             for a in range(D):
                 rows[begin + k, a] = solution[a * S + k] if good[k] > 0.0 else 0.0
+
+
+@compiled
+def cp_row_matrices(
+    parameters: Floats,
+    starts: Any,
+    own_start: int,
+    others: NDArray[np.uint32],
+    values: Floats,
+    mean: float,
+    begins: Integers,
+    constants: Constants,
+    length: int,
+    first: int,
+    last: int,
+    D: int,
+    limits: Floats,
+    H: Floats,
+    moments: Floats,
+) -> None:
+    """`feature_norms` and `row_matrices` of rows first to last of a CP model, all weights 1, for public coordinates.
+
+    Entries are sorted by the mode (ridge.py), and their values are not used. limits[k] becomes the largest |phi_w| of
+    the row, at least SMALLEST_LIMIT. H[k], the lower triangle in rows of the padded length, gets no noise: it is summed
+    in floats, of features before they are shortened by INSIDE / limits[k]. moments[k] are the trace and the squares of
+    all numbers of the matrix of shortened ones.
+    """
+    P = np.empty(BATCH * length)
+    unused = np.zeros(length)
+    for k in range(first, last):
+        largest = 0.0
+        own = H[k]
+        for begin in range(begins[k], begins[k + 1], BATCH):
+            count = min(BATCH, begins[k + 1] - begin)
+            gather(parameters, starts, others, values, mean, begin, count, P, unused, constants)
+            add_gram(P, count, own, constants)
+            largest = max(largest, longest(P, count, constants))
+        limits[k] = max(np.sqrt(largest), SMALLEST_LIMIT)
+        shrink = INSIDE / limits[k]
+        trace = 0.0
+        for a in range(D):
+            trace += own[a * length + a]
+        moments[k, 0] = trace * shrink * shrink
+        moments[k, 1] = triangle_squares(own, constants) * shrink * shrink * shrink * shrink
+
+
+@compiled
+def cp_right_sides(
+    parameters: Floats,
+    starts: Any,
+    own_start: int,
+    others: NDArray[np.uint32],
+    values: Floats,
+    mean: float,
+    begins: Integers,
+    constants: Constants,
+    length: int,
+    first: int,
+    last: int,
+    D: int,
+    limits: Floats,
+    g: Integers,
+) -> bool:
+    """`right_sides` of rows first to last of a CP model, all weights 1, entries sorted by the mode.
+
+    False, with g not complete, where features are longer than their row's limit: one factor then does not fit a row.
+    """
+    P = np.empty(BATCH * length)
+    unused = np.zeros(length)
+    for k in range(first, last):
+        limit = max(limits[k], SMALLEST_LIMIT)
+        if not limit < np.inf:
+            continue
+        for begin in range(begins[k], begins[k + 1], BATCH):
+            count = min(BATCH, begins[k + 1] - begin)
+            gather(parameters, starts, others, values, mean, begin, count, P, unused, constants)
+            if np.sqrt(longest(P, count, constants)) > limit:
+                return False
+            scale = STATISTIC_STEPS * (INSIDE / limit)
+            add_right_sides(P, values, begin, mean, scale, count, g[k], constants)  # [K1]
+    return True
