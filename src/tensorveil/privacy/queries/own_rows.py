@@ -20,7 +20,6 @@ from tensorveil.privacy.queries.base import Floats, Reading
 
 OFFSET_RIDGE = 2.0  # residual variance over the variance of an own offset; generic
 ROW_RIDGE = 2.0  # the same for an own row, in units of the features' own size
-SMALLEST_RIDGE = 1e-6  # not lost when it is added to a sum over 2^30 observations: every system can be solved
 OFFSET_STEPS = 2.0**32  # grid steps in one: sums of whole numbers do not depend on the order of the observations
 
 
@@ -53,7 +52,7 @@ def own_rows(shard: BoundedObservations, reading: Reading, model: FactorModel, m
     right_sides(*blocks, reading.residuals(shard), weights, limits, g)
     row_matrices(*blocks, weights, limits, H)
     matrices = square_matrices(H / STATISTIC_STEPS, width)
-    ridge = max(ROW_RIDGE * typical_feature(model, mode) ** 2 / limit**2, SMALLEST_RIDGE)
+    ridge = max(ROW_RIDGE * typical_feature(model, mode) ** 2 / limit**2, 1e-9)
     rows = np.linalg.solve(matrices + ridge * np.eye(width), (g / STATISTIC_STEPS)[..., None])[..., 0] / limit
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(1.0, lengths / math.sqrt(width)))
