@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorveil.inference.rows import posterior_rows, square_matrices
+from tensorveil.inference.rows import posterior_rows
 from tensorveil.kernels.reference.statistics import (
     SMALLEST_LIMIT,
     STATISTIC_STEPS,
     block_features,
     feature_norms,
-    row_statistics,
+    right_sides,
+    row_matrices,
 )
+from tensorveil.models.algebra import square_matrices
 from tensorveil.models.cp import CPModel
 from tensorveil.models.tucker import TuckerModel
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries
@@ -33,9 +35,9 @@ def statistics(model, where, block, residuals, weights, limits):
     width = int(model.block_widths[block])
     g = np.zeros((len(limits), width), dtype=np.int64)
     H = np.zeros((len(limits), width * (width + 1) // 2), dtype=np.int64)
-    row_statistics(
-        model.parameters, model.block_starts, model.block_widths, where, block, residuals, weights, limits, g, H
-    )
+    blocks = (model.parameters, model.block_starts, model.block_widths, where, block)
+    right_sides(*blocks, residuals, weights, limits, g)
+    row_matrices(*blocks, weights, limits, H)
     return g, H
 
 
@@ -113,13 +115,13 @@ NUMBERS = st.one_of(
     st.lists(NUMBERS, min_size=1, max_size=5),
     NUMBERS,
     st.sampled_from([1.0, 1 - 2.0**-40, 0.5, 1 / 3, 1e-3]),
-    st.one_of(st.floats(1e-12, 1e6), st.sampled_from([0.0, 1e-12, 1.0])),
+    st.one_of(st.floats(1e-12, 1e6), st.sampled_from([0.0, -1.0, 1e-300, 1e-12, 1.0, np.inf, np.nan])),
     st.booleans(),
 )
 def test_a_single_contribution_is_never_longer_than_its_weight(phi, residual, weight, limit, at_length):
     """In whole numbers: no rounding, of roots, quotients or products, may lengthen a term by one step."""
     length = float(np.sqrt(np.sum(np.square(np.array(phi) / 1e100)))) * 1e100
-    limits = np.array([max(length if at_length else limit, 1e-12)])  # no caller asks for a smaller one
+    limits = np.array([length if at_length else limit])
     model = CPModel([np.ones((1, len(phi))), np.array([phi])])  # the features of mode 0 are the row of mode 1
     g, H = statistics(model, np.zeros((1, 2), np.uint32), 0, np.array([residual]), np.array([weight]), limits)
     squared = Fraction(weight * STATISTIC_STEPS) ** 2
@@ -147,7 +149,8 @@ def test_vectorised_statistics_are_the_plain_ones(rank, shape):
     residuals = generator.normal(size=len(where))
     entries = SortedEntries.of(where, residuals, shape, 2, np.float64)
     for mode, size in enumerate(shape):
-        limits, g, matrices = entries.value_statistics(model, mode)
+        matrices = entries.row_matrices(model, mode)
+        limits, g = matrices.limits, entries.right_sides(model, mode, matrices.limits)
         largest = np.zeros(size)
         feature_norms(model.parameters, model.block_starts, model.block_widths, where, mode, largest)
         np.testing.assert_array_equal(limits, largest)
@@ -168,5 +171,16 @@ def test_vectorised_statistics_are_the_plain_ones(rank, shape):
 def test_a_vectorised_contribution_is_never_longer_than_one(phi, residual):
     model = CPModel([np.ones((1, 3)), np.array([phi])])
     entries = SortedEntries.of(np.zeros((1, 2), np.uint32), np.array([residual]), (1, 1), 1, np.float64)
-    _, g, _ = entries.value_statistics(model, 0)
-    assert sum(int(number) ** 2 for number in g[0]) <= int(STATISTIC_STEPS) ** 2
+    for limits in (entries.row_matrices(model, 0).limits, np.array([0.5]), np.zeros(1), np.array([np.inf])):
+        g = entries.right_sides(model, 0, limits)
+        if g is not None:
+            assert sum(int(number) ** 2 for number in g[0]) <= int(STATISTIC_STEPS) ** 2
+
+
+def test_vectorised_right_hand_sides_refuse_features_that_are_longer_than_their_limit():
+    """One of the entries of a row, one row of several: a factor for the whole row does not fit it."""
+    model = CPModel([np.ones((3, 2)), np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]])])
+    where = np.array([[0, 0], [1, 1], [1, 2], [2, 0]], np.uint32)
+    entries = SortedEntries.of(where, np.ones(4), (3, 3), 2, np.float64)
+    assert entries.right_sides(model, 0, np.array([1.0, 4.99, 1.0])) is None
+    assert entries.right_sides(model, 0, np.array([1.0, 5.0, 1.0])) is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tensorveil.kernels.fast import gradients as fast_gradients
 from tensorveil.kernels.fast import statistics as fast_statistics
 from tensorveil.kernels.fast.ridge import BATCH
-from tensorveil.kernels.reference.statistics import SMALLEST_LIMIT, feature_norms, row_statistics
+from tensorveil.kernels.reference.statistics import SMALLEST_LIMIT, feature_norms, right_sides
 from tensorveil.models.cp import CP
 from tensorveil.solvers.gradient_sums import joint_sums
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries
@@ -69,10 +69,10 @@ def test_statistics_of_rows(order, rank, count, scale, spread, threads, seed):
     for mode, size in enumerate(shape):
         layout = (model.parameters, model.block_starts, model.block_widths, where, mode)
         limits, g = np.zeros(size), np.zeros((size, rank), dtype=np.int64)
-        H = np.zeros((size, rank * (rank + 1) // 2), dtype=np.int64)
         feature_norms(*layout, limits)
-        row_statistics(*layout, residuals, np.ones(count), limits, g, H)
-        fast_limits, fast_g, _ = entries.value_statistics(model, mode)
+        right_sides(*layout, residuals, np.ones(count), limits, g)
+        fast_limits = entries.row_matrices(model, mode).limits
+        fast_g = entries.right_sides(model, mode, fast_limits)
         np.testing.assert_array_equal(fast_limits, limits)
         np.testing.assert_array_equal(fast_g, g)
         assert np.abs(g).max(initial=0) <= count * 2**32
@@ -100,11 +100,9 @@ def test_terms_on_the_edge_of_a_grid_step_are_rounded_alike(order, rank):
         feature_norms(*layout, limits)
         largest = 2.0**32 * products_of_others(model, where, mode)[:, 0] / limits[where[:, mode]]
         residuals = np.trunc(largest * generator.uniform(-0.9, 0.9, 3000)) / (largest * (1 - 2.0**-40))
-        row_statistics(
-            *layout, residuals, np.ones(3000), limits, g, np.zeros((size, rank * (rank + 1) // 2), dtype=np.int64)
-        )
+        right_sides(*layout, residuals, np.ones(3000), limits, g)
         entries = SortedEntries.of(where, residuals, shape, 1, np.float64)
-        np.testing.assert_array_equal(entries.value_statistics(model, mode)[1], g)
+        np.testing.assert_array_equal(entries.right_sides(model, mode, limits), g)
 
 
 @pytest.mark.parametrize("large", [1e154, 1.2e154, 1e155])
@@ -116,8 +114,10 @@ def test_a_row_has_no_limit_if_the_square_of_a_feature_overflows(large):
     limits, g = np.zeros(2), np.zeros((2, 2), np.int64)
     layout = (model.parameters, model.block_starts, model.block_widths, where, 0)
     feature_norms(*layout, limits)
-    row_statistics(*layout, residuals, np.ones(4), limits, g, np.zeros((2, 3), np.int64))
-    fast_limits, fast_g, _ = SortedEntries.of(where, residuals, (2, 3), 1, np.float64).value_statistics(model, 0)
+    right_sides(*layout, residuals, np.ones(4), limits, g)
+    entries = SortedEntries.of(where, residuals, (2, 3), 1, np.float64)
+    fast_limits = entries.row_matrices(model, 0).limits
+    fast_g = entries.right_sides(model, 0, fast_limits)
     np.testing.assert_array_equal(fast_limits, limits)
     np.testing.assert_array_equal(fast_g, g)
     assert limits[0] == (large if large < 1.3e154 else np.inf)

@@ -8,11 +8,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.inference.level import RESIDUAL_VARIANCE
 from tensorveil.models.offsets import Offsets
 
 Floats = NDArray[np.float64]
 
-RESIDUAL_VARIANCE = 1 / 9  # of values brought to three standard deviations of their level; weighs noise only
 LARGEST_OFFSET_VARIANCE = 1 / 9
 
 

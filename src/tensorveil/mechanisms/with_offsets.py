@@ -16,7 +16,6 @@ from tensorveil.mechanisms.gradient import GradientPerturbation
 from tensorveil.mechanisms.parts.level import ask_level, default_level_share, level_coordinates, level_stage
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
 from tensorveil.models.completion import Completion
-from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.vault import Vault
 
@@ -83,12 +82,8 @@ class WithOffsets(Mechanism):
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         settings: Settings = plan.settings
-        events = plan.events[: len(settings.modes) + 1]
-        level = ask_level(vault, events[0])
-        raw = ask_offsets(vault, plan.request, level, settings.modes, events[1:])
-        offsets = Offsets(
-            level.mean + level.scale * raw.mean,
-            [None if part is None else level.scale * part for part in raw.modes],
-        )
+        first, *others = plan.stages[: len(settings.modes) + 1]
+        level = ask_level(vault, first.event)
+        offsets = level.rescaled(ask_offsets(vault, level, settings.modes, others))
         inner = self.mechanism.run(vault.residuals(offsets).inner(INNER), settings.inner, progress)
         return replace(inner, offsets=offsets + inner.offsets)

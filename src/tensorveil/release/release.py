@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.personal import owner_rows
+from tensorveil.inference.owners import owner_rows
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel, import_tensorly
 from tensorveil.privacy.bounds import Bounds, clip
@@ -267,7 +267,7 @@ class Release:
             )
         owner = int(owners[0])
         data = clip(own_observations, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
-        offsets, rows = owner_rows(data, model, mode)
+        offsets, rows = owner_rows(data.coordinates, data.centred, model, mode)
         blocks = [np.array(factor) for factor in model.factors.factors]
         blocks[mode][owner] = rows[owner]
         if model.factors.core is not None:

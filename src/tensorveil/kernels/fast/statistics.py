@@ -27,8 +27,6 @@ from tensorveil.kernels.vectors import (
     padded,
 )
 
-KEPT = 1024  # entries of a row whose features are kept from the first look to the second
-
 
 @intrinsic
 def longest(typingctx: Any, P: Any, count: Any, constants: Any) -> Any:
@@ -138,7 +136,51 @@ def triangle_squares(typingctx: Any, H: Any, constants: Any) -> Any:
 
 
 @compiled
-def row_statistics(
+def row_matrices(
+    parameters: Floats,
+    starts: Any,
+    own_start: int,
+    others: NDArray[np.uint32],
+    values: Floats,
+    mean: float,
+    begins: Integers,
+    constants: Constants,
+    length: int,
+    first: int,
+    last: int,
+    D: int,
+    limits: Floats,
+    H: Floats,
+    moments: Floats,
+) -> None:
+    """`feature_norms` and `row_matrices` of the reference for rows first to last, with all weights 1.
+
+    Values are not used. limits[k] becomes the largest |phi_w| of the row, at least SMALLEST_LIMIT. H gets no noise
+    here, so it is summed in floats: H[k] is the lower triangle, in rows of the padded length, of features before they
+    are shortened by INSIDE / limits[k]. moments[k] are the trace of the matrix of shortened features and the sum of the
+    squares of all its numbers.
+    """
+    P = np.empty(BATCH * length)
+    unused = np.zeros(length)
+    for k in range(first, last):
+        largest = 0.0
+        own = H[k]
+        for begin in range(begins[k], begins[k + 1], BATCH):
+            count = min(BATCH, begins[k + 1] - begin)
+            gather(parameters, starts, others, values, mean, begin, count, P, unused, constants)
+            add_gram(P, count, own, constants)
+            largest = max(largest, longest(P, count, constants))
+        limits[k] = max(np.sqrt(largest), SMALLEST_LIMIT)
+        shrink = INSIDE / limits[k]
+        trace = 0.0
+        for a in range(D):
+            trace += own[a * length + a]
+        moments[k, 0] = trace * shrink * shrink
+        moments[k, 1] = triangle_squares(own, constants) * shrink * shrink * shrink * shrink
+
+
+@compiled
+def right_sides(
     parameters: Floats,
     starts: Any,
     own_start: int,
@@ -153,43 +195,24 @@ def row_statistics(
     D: int,
     limits: Floats,
     g: Integers,
-    H: Floats,
-    moments: Floats,
-) -> None:
-    """`feature_norms` and `row_statistics` of the reference for rows first to last, with all weights 1.
+) -> bool:
+    """`right_sides` of the reference for rows first to last, with all weights 1; the same integers, bit for bit.
 
-    limits[k] becomes the largest |phi_w| of the row, at least SMALLEST_LIMIT; g[k] are the whole numbers of the
-    reference. H reads no values and gets no noise here, so it is summed in floats: H[k] is the lower triangle, in rows
-    of the padded length, of features before they are shortened by INSIDE / limits[k]. moments[k] are the trace of the
-    matrix of shortened features and the sum of the squares of all its numbers.
+    False, with g not complete, where features are longer than their row's limit: one factor then does not fit a row.
     """
-    P = np.empty(KEPT * length)
+    P = np.empty(BATCH * length)
     unused = np.zeros(length)
     for k in range(first, last):
-        largest = 0.0
-        own = H[k]
-        kept = begins[k + 1] - begins[k] <= KEPT  # else features are gathered twice
+        if not limits[k] < np.inf:
+            continue
         for begin in range(begins[k], begins[k + 1], BATCH):
             count = min(BATCH, begins[k + 1] - begin)
-            part = P[(begin - begins[k]) * length :] if kept else P
-            gather(parameters, starts, others, values, mean, begin, count, part, unused, constants)
-            add_gram(part, count, own, constants)
-            largest = max(largest, longest(part, count, constants))
-        limits[k] = max(np.sqrt(largest), SMALLEST_LIMIT)
-        shrink = INSIDE / limits[k]
-        trace = 0.0
-        for a in range(D):
-            trace += own[a * length + a]
-        moments[k, 0] = trace * shrink * shrink
-        moments[k, 1] = triangle_squares(own, constants) * shrink * shrink * shrink * shrink
-        if not largest < np.inf:
-            continue
-        size = KEPT if kept else BATCH
-        for begin in range(begins[k], begins[k + 1], size):
-            count = min(size, begins[k + 1] - begin)
-            if not kept:
-                gather(parameters, starts, others, values, mean, begin, count, P, unused, constants)
-            add_right_sides(P, values, begin, mean, STATISTIC_STEPS * shrink, count, g[k], constants)  # [K1]
+            gather(parameters, starts, others, values, mean, begin, count, P, unused, constants)
+            if not np.sqrt(longest(P, count, constants)) <= limits[k]:
+                return False
+            scale = STATISTIC_STEPS * (INSIDE / limits[k])
+            add_right_sides(P, values, begin, mean, scale, count, g[k], constants)  # [K1]
+    return True
 
 
 @compiled
@@ -207,7 +230,7 @@ def spectral_solutions(
 ) -> None:
     """rows[k] = (prior H^2 + residual H + noise I)^-1 prior H g of rows first to last.
 
-    `row_statistics` gives H and limits: H[k] is the matrix of features before they are shortened by INSIDE / limits[k].
+    `row_matrices` gives H and limits: H[k] is the matrix of features before they are shortened by INSIDE / limits[k].
     A row whose system is not positive definite in floating-point arithmetic becomes zero.
     """
     D = g.shape[1]

@@ -75,7 +75,29 @@ def feature_norms(
 
 
 @compiled
-def row_statistics(
+def shortened(
+    parameters: Floats,
+    rows: Integers,
+    widths: Integers,
+    N: int,
+    block: int,
+    limit: float,
+    phi: Floats,
+    work: Floats,
+    lanes: Floats,
+) -> tuple[int, float]:
+    """Where the features of a block begin in phi, and INSIDE / max(|phi|, limit), or 0 where that is not finite."""
+    first = block_row_features(parameters, rows, widths, N, block, phi, work)
+    lanes[:] = 0.0
+    add_products(phi, first, phi, first, widths[block], lanes)
+    length = np.sqrt(sum_of_lanes(lanes))
+    if not (length < np.inf and limit < np.inf):
+        return first, 0.0
+    return first, INSIDE / max(length, limit)
+
+
+@compiled
+def right_sides(
     parameters: Floats,
     starts: Integers,
     widths: Integers,
@@ -85,18 +107,16 @@ def row_statistics(
     weights: Floats,
     limits: Floats,
     g: Integers,
-    H: Integers,
 ) -> None:
     """Add up, for every row k of the block, over its entries w,
 
-        g_k += a_w x_w psi_w,   H_k += a_w psi_w psi_w^T,   psi_w = phi_w / max(|phi_w|, limit_k)
+        g_k += a_w x_w psi_w,   psi_w = phi_w / max(|phi_w|, limit_k)
 
     where the residual x_w is first clipped to [-1, 1] and each term is rounded towards zero to the grid; sums are exact
-    in int64. Of H the upper triangle is kept, row by row, with the numbers off the diagonal times sqrt(2), so that its
-    length is the Frobenius norm. A term of g and a term of H are then at most a_w long: rounding only shortens them.
-    An entry whose features or limit are not finite adds nothing. [K1]
+    in int64. A term is at most a_w long, because rounding only shortens it. An entry whose features or limit are not
+    finite adds nothing. [K1]
 
-    `fast.statistics.row_statistics` gives the same g for CP models, bit for bit, so every float that g rests on is
+    `fast.statistics.right_sides` gives the same numbers for CP models, bit for bit, so every float that g rests on is
     computed in the same order.
     """
     N = coordinates.shape[1]
@@ -107,22 +127,50 @@ def row_statistics(
     width = widths[block]
     for w in range(coordinates.shape[0]):
         find_rows(coordinates, w, starts, widths, rows)
-        first = block_row_features(parameters, rows, widths, N, block, phi, work)
-        lanes[:] = 0.0
-        add_products(phi, first, phi, first, width, lanes)
-        length = np.sqrt(sum_of_lanes(lanes))
         k = (rows[block] - starts[block]) // width
-        if not (length < np.inf and limits[k] < np.inf):
+        first, shrink = shortened(parameters, rows, widths, N, block, limits[k], phi, work, lanes)
+        if shrink == 0.0:
             continue
-        shrink = INSIDE / max(length, limits[k])
         x = residuals[w]
         x = x if x > -1.0 else -1.0
         x = x if x < 1.0 else 1.0
-        a = weights[w] * STATISTIC_STEPS
-        slope = x * (a * shrink)
-        cell = 0
+        slope = x * (weights[w] * STATISTIC_STEPS * shrink)
         for r in range(width):
             g[k, r] += np.int64(slope * phi[first + r])  # conversion to a whole number rounds towards zero
+
+
+@compiled
+def row_matrices(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    coordinates: NDArray[np.uint32],
+    block: int,
+    weights: Floats,
+    limits: Floats,
+    H: Integers,
+) -> None:
+    """Add up, for every row k of the block, over its entries w,
+
+        H_k += a_w psi_w psi_w^T
+
+    with psi_w as for `right_sides`, each term rounded towards zero to the grid; sums are exact in int64. The upper
+    triangle is kept, row by row, with the numbers off the diagonal times sqrt(2), so that its length is the Frobenius
+    norm. A term is then at most a_w long: rounding only shortens it. [K2]
+    """
+    N = coordinates.shape[1]
+    rows = np.empty(starts.size, np.int64)
+    phi = np.empty(widths.sum())
+    work = np.empty(work_size(widths, N))
+    lanes = np.empty(LANES)
+    width = widths[block]
+    for w in range(coordinates.shape[0]):
+        find_rows(coordinates, w, starts, widths, rows)
+        k = (rows[block] - starts[block]) // width
+        first, shrink = shortened(parameters, rows, widths, N, block, limits[k], phi, work, lanes)
+        a = weights[w] * STATISTIC_STEPS
+        cell = 0
+        for r in range(width if shrink > 0.0 else 0):
             psi = phi[first + r] * shrink
             for c in range(r, width):
                 twice = 1.0 if c == r else SQUARE_ROOT_OF_TWO

@@ -97,22 +97,26 @@ class SortedEntries:
         total, squares = np.sum(np.array(found), axis=0)
         return float(total), float(squares)
 
-    def value_statistics(self, model: FactorModel, mode: int) -> tuple[Floats, Integers, RowMatrices]:
-        """Limits, right-hand sides in whole grid steps, and matrices of private least squares.
-
-        The values of these entries are residuals, in double precision. Coordinates must be public: the limits and the
-        matrices read them, and get no noise.
-        """
+    def row_matrices(self, model: FactorModel, mode: int) -> RowMatrices:
+        """Limits and matrices of private least squares, for public coordinates; double precision only."""
         R, size = model.ranks[0], self.shape[mode]
         packed = self.pack(model, model.parameters, [])
-        length = padded(R, np.float64)
-        limits, g = np.empty(size), np.zeros((size, length), dtype=np.int64)
-        H = np.zeros((size, R * length))
-        moments = np.empty((size, 2))
-        self._by_parts(statistics.row_statistics, mode, packed, R, 0.0, R, limits, g, H, moments)
+        limits, moments = np.empty(size), np.empty((size, 2))
+        H = np.zeros((size, R * padded(R, np.float64)))
+        self._by_parts(statistics.row_matrices, mode, packed, R, 0.0, R, limits, H, moments)
         trace, squares = moments.sum(axis=0)
-        matrices = RowMatrices(H, limits, R, float(trace), float(squares), self.lists[mode], self.threads)
-        return limits, np.ascontiguousarray(g[:, :R]), matrices
+        return RowMatrices(H, limits, R, float(trace), float(squares), self.lists[mode], self.threads)
+
+    def right_sides(self, model: FactorModel, mode: int, limits: Floats) -> Integers | None:
+        """Right-hand sides of private least squares in whole grid steps; the values of these entries are residuals.
+
+        None where features are longer than the limits.
+        """
+        R = model.ranks[0]
+        packed = self.pack(model, model.parameters, [])
+        g = np.zeros((self.shape[mode], padded(R, np.float64)), dtype=np.int64)
+        fits = self._by_parts(statistics.right_sides, mode, packed, R, 0.0, R, limits, g)
+        return np.ascontiguousarray(g[:, :R]) if all(fits) else None
 
     def _by_parts(
         self, kernel: Any, mode: int, packed: NDArray[Any], R: int, mean: float, D: int, *more: Any
