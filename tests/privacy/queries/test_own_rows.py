@@ -82,7 +82,7 @@ def test_offsets_are_shrunk_means_of_residuals():
     where, values = data_of(4, 150)
     shard = shard_of(where, values)
     reading = Reading(0.1, 0.9, Offsets(0.05, [None, np.linspace(-0.2, 0.2, 6), None]))
-    offsets = own_offsets(shard, reading, 0)
+    offsets = own_offsets(shard, reading.values(shard), reading.offsets, 0)
     for user in range(SHAPE[0]):
         residuals = reading.residuals(shard)[shard.index(0) == user]
         assert offsets[user] == pytest.approx(residuals.sum() / (len(residuals) + 2), abs=1e-8)
