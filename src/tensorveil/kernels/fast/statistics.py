@@ -205,12 +205,13 @@ def right_sides(
     for k in range(first, last):
         if not limits[k] < np.inf:
             continue
+        limit = max(limits[k], SMALLEST_LIMIT)
         for begin in range(begins[k], begins[k + 1], BATCH):
             count = min(BATCH, begins[k + 1] - begin)
             gather(parameters, starts, others, values, mean, begin, count, P, unused, constants)
-            if not np.sqrt(longest(P, count, constants)) <= limits[k]:
+            if not np.sqrt(longest(P, count, constants)) <= limit:
                 return False
-            scale = STATISTIC_STEPS * (INSIDE / limits[k])
+            scale = STATISTIC_STEPS * (INSIDE / limit)
             add_right_sides(P, values, begin, mean, scale, count, g[k], constants)  # [K1]
     return True
 

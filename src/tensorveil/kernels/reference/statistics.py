@@ -86,14 +86,14 @@ def shortened(
     work: Floats,
     lanes: Floats,
 ) -> tuple[int, float]:
-    """Where the features of a block begin in phi, and INSIDE / max(|phi|, limit), or 0 where that is not finite."""
+    """Where the features of a block begin in phi, and INSIDE / max(|phi|, limit), or 0 where one is not finite."""
     first = block_row_features(parameters, rows, widths, N, block, phi, work)
     lanes[:] = 0.0
     add_products(phi, first, phi, first, widths[block], lanes)
     length = np.sqrt(sum_of_lanes(lanes))
     if not (length < np.inf and limit < np.inf):
         return first, 0.0
-    return first, INSIDE / max(length, limit)
+    return first, INSIDE / max(length, limit, SMALLEST_LIMIT)
 
 
 @compiled
