@@ -38,7 +38,7 @@ def shrinking(norm: float, m: float) -> float:
     limit = m * INSIDE
     if not norm < limit * MOST_SHRINKING:
         return 0.0
-    return limit / max(norm, limit)  # [K1]
+    return limit / norm if norm > limit else 1.0  # [K1]
 
 
 @compiled
