@@ -9,10 +9,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.inference.priors import MEAN_VARIANCE
+
 Floats = NDArray[np.float64]
 
 WIDE = 3.0  # values beyond three standard deviations are clipped
-PRIOR_VARIANCE = 0.25  # of the mean of centred values
 SURE = 2.0  # standard deviations of the noise that are added to an uncertain spread, so as not to clip too much
 
 
@@ -43,7 +44,7 @@ def level_of(released: Floats, variance: float, weight: float | None) -> Level:
     else:
         count, total, square = float(released[0] + released[1]), float(released[0] - released[1]), float(released[2])
     count = max(count, SURE * math.sqrt(2 * variance), 1.0)
-    trust = 1 / (1 + variance / (PRIOR_VARIANCE * count**2))  # a mean that is all noise goes to the middle
+    trust = 1 / (1 + variance / (MEAN_VARIANCE * count**2))  # a mean that is all noise goes to the middle
     mean = min(max(trust * total / count, -1.0), 1.0)
     uncertain = SURE * math.sqrt(variance) / count
     spread = min(max(square / count - mean**2, 0.0) + (1 + 2 * abs(mean)) * uncertain, 1.0)
