@@ -143,12 +143,14 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
         raise InputError("observations must be at most 2^30, got more; complete parts of the tensor")
     resolved = unit.resolved(observations.mode_names)
     check_public(observations, resolved)
-    coordinates, values = observations.coordinates, observations.values
+    steps = np.rint(
+        np.clip(bounds.centred(np.clip(observations.values, bounds.low, bounds.high)), -1.0, 1.0) * VALUE_STEPS
+    ).astype(np.int64)
+    order = np.lexsort((steps, *observations.coordinates.T[::-1]))  # row order is private: a file may be sorted
+    coordinates, steps = np.ascontiguousarray(observations.coordinates[order]), steps[order]
     if resolved.at_most is not None:
         kept = _kept(coordinates, resolved, key)
-        coordinates, values = np.ascontiguousarray(coordinates[kept]), values[kept]
-    inside = np.clip(values, bounds.low, bounds.high)
-    steps = np.rint(np.clip(bounds.centred(inside), -1.0, 1.0) * VALUE_STEPS).astype(np.int64)
+        coordinates, steps = np.ascontiguousarray(coordinates[kept]), steps[kept]
     steps.setflags(write=False)
     return BoundedObservations(coordinates, steps, observations.shape, observations.mode_names, bounds, resolved)
 

@@ -47,7 +47,7 @@ from randomgen import ChaCha
 from tensorveil import checks
 from tensorveil.errors import InputError
 from tensorveil.kernels.sampling import Law, add_on_grid, gaussian_law, laplace_law, magnitudes
-from tensorveil.privacy.noise.channels import BITS, Channel
+from tensorveil.privacy.noise.channels import BITS, Channel, between_levels
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -221,14 +221,18 @@ class NoiseSource:
         levels = len(channel.levels)
         if inputs.size and not (inputs.min() >= 0 and inputs.max() < levels):
             raise InputError(f"symbols must be from 0 to {levels - 1}, got others; use channels.quantize")
-        words = self._words(inputs.size) >> np.uint64(64 - BITS)
-        outputs = np.empty(inputs.size, dtype=np.int64)
-        flat = inputs.ravel()
-        for level in range(levels):
-            chosen = flat == level
-            ends = np.cumsum(channel.counts[level]).astype(np.uint64)  # [L14] the last is 2^BITS, above every word
-            outputs[chosen] = np.searchsorted(ends, words[chosen], side="right")
-        return outputs.reshape(inputs.shape)
+        return self._symbols(inputs, channel)
+
+    def dithered_channel(self, values: Floats, channel: Channel) -> Integers:
+        """One random output symbol for each value on the scale of the levels, finite, right on average between levels.
+
+        A value between two levels goes in as the upper one with the share of the way that it has gone, by randomness
+        of its own: what happens to it depends on no other value and on no place, and is one channel, whose chances are
+        a mixture of two rows of the integer table. A value beyond the levels goes in as the last one.
+        """
+        lower, shares = between_levels(values, channel.levels)
+        upper = self._words(lower.size).reshape(lower.shape) >> np.uint64(64 - BITS) < shares  # [L18]
+        return self._symbols(lower + upper, channel)
 
     def choose(self, scores: Floats, *, sensitivity: float, epsilon: float) -> int:
         """The exponential mechanism: an index, P proportional to exp(epsilon * score / (2 * sensitivity)).
@@ -270,6 +274,16 @@ class NoiseSource:
     def key(self) -> bytes:
         """32 fresh secret bytes, for keyed hashing."""
         return self._words(4).tobytes()
+
+    def _symbols(self, inputs: Integers, channel: Channel) -> Integers:
+        words = self._words(inputs.size) >> np.uint64(64 - BITS)
+        outputs = np.empty(inputs.size, dtype=np.int64)
+        flat = inputs.ravel()
+        for level in range(len(channel.levels)):
+            chosen = flat == level
+            ends = np.cumsum(channel.counts[level]).astype(np.uint64)  # [L14] the last is 2^BITS, above every word
+            outputs[chosen] = np.searchsorted(ends, words[chosen], side="right")
+        return outputs.reshape(inputs.shape)
 
     def _laplace_steps(self, scale: float, count: int) -> Integers:
         """Discrete Laplace noise in grid steps, short enough to add 2^61; ExactNoise draws its own here."""
