@@ -81,6 +81,10 @@ class _Recorder(NoiseSource):
         draw = super().channel
         return np.asarray(self._answer("channel", symbols, {"channel": channel}, lambda one, **_: draw(one, channel)))
 
+    def dithered_channel(self, values: NDArray[np.float64], channel: Channel) -> NDArray[np.int64]:
+        draw = super().dithered_channel
+        return np.asarray(self._answer("channel", values, {"channel": channel}, lambda one, **_: draw(one, channel)))
+
     def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
         """Coins are secret, not released: both runs get the same for the units they share, an added unit gets heads."""
         if self._recorded is None or self._fresh_coins:
@@ -181,7 +185,7 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -
     for call, other in zip(mine, theirs, strict=True):
         if call.kind in ("laplace", "rows", "choose"):
             # the loop visits entries one by one, in parallel composition: only the step that differs costs anything
-            free = plan.settings.get("form") == "loop" and np.array_equal(call.statistic, other.statistic)
+            free = getattr(plan.settings, "form", None) == "loop" and np.array_equal(call.statistic, other.statistic)
             pure += 0.0 if free else call.parameters["epsilon"]
         elif call.kind == "channel":
             pure += call.parameters["channel"].epsilon * int((call.statistic != other.statistic).sum())

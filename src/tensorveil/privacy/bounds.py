@@ -62,6 +62,11 @@ class Bounds:
         """Values on the scale where the bounds are -1 and 1."""
         return np.asarray((values - self.middle) / (self.width / 2))
 
+    def steps(self, values: Floats) -> Integers:
+        """Finite values, clipped to the bounds, as whole steps from -2^20 at low to 2^20 at high."""
+        centred = self.centred(np.clip(values, self.low, self.high))
+        return np.rint(np.clip(centred, -1.0, 1.0) * VALUE_STEPS).astype(np.int64)
+
     def uncentred(self, values: Floats) -> Floats:
         """Values back on their own scale."""
         return np.asarray(self.middle + values * (self.width / 2))
@@ -143,9 +148,7 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
         raise InputError("observations must be at most 2^30, got more; complete parts of the tensor")
     resolved = unit.resolved(observations.mode_names)
     check_public(observations, resolved)
-    steps = np.rint(
-        np.clip(bounds.centred(np.clip(observations.values, bounds.low, bounds.high)), -1.0, 1.0) * VALUE_STEPS
-    ).astype(np.int64)
+    steps = bounds.steps(observations.values)
     order = np.lexsort((steps, *observations.coordinates.T[::-1]))  # row order is private: a file may be sorted
     coordinates, steps = np.ascontiguousarray(observations.coordinates[order]), steps[order]
     if resolved.at_most is not None:

@@ -63,9 +63,10 @@ class Stage:
         What it costs.
     sensitivity : Sensitivity
     law : Law
-        The kind of noise; its scale follows from the event and the sensitivity.
+        The kind of noise; its scale follows from the event and the sensitivity. Several: the stage is pure and paid in
+        parts, each with noise of the kind that its query asks for.
     what : str
-        What is noised; for channels and choices, all that is to be said.
+        What is noised; for channels, choices and several kinds, all that is to be said.
     """
 
     name: str
@@ -78,11 +79,13 @@ class Stage:
     def __post_init__(self) -> None:
         if self.theorem not in THEOREMS:
             raise InputError(f"theorem must be one of {sorted(THEOREMS)}, got {self.theorem!r}; prove it first")
+        if self.law is Law.SEVERAL and not isinstance(self.event, PureEvent):
+            raise InputError(f"a stage with several kinds of noise must be pure, got {self.event!r}; split it")
 
     @property
     def noise(self) -> str:
         """What is noised, and by which law and scale, in words."""
-        if self.law in (Law.CHANNEL, Law.CHOICE):
+        if self.law in (Law.CHANNEL, Law.CHOICE, Law.SEVERAL):
             return self.what
         event, bound = self.event, self.sensitivity.bound
         if isinstance(event, PureEvent):
