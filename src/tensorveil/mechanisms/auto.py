@@ -8,9 +8,10 @@ from typing import final
 from tensorveil import checks
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.gradient import GradientPerturbation
-from tensorveil.mechanisms.input import InputPerturbation, channel_levels, made_channel
+from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.output import OutputPerturbation
 from tensorveil.mechanisms.planning.information import sums_are_better
+from tensorveil.mechanisms.planning.levels import channel_levels, made_channel
 from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.mechanisms.with_offsets import WithOffsets
