@@ -28,8 +28,8 @@ MODULES = (
     "tensorveil.privacy.queries.moments",
     "tensorveil.mechanisms.output",
     "tensorveil.mechanisms.statistic",
-    "tensorveil.privacy.queries.weighted_sums",
-    "tensorveil.privacy.queries.pairs",
+    "tensorveil.privacy.queries.sums.weighted_sums",
+    "tensorveil.privacy.queries.sums.pairs",
 )
 
 

@@ -15,8 +15,9 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy import vault as vaults
 from tensorveil.privacy.noise.laws import Law
-from tensorveil.privacy.queries import normal_equations, own_rows, row_sums, totals
 from tensorveil.privacy.queries.base import Change, Query
+from tensorveil.privacy.queries.rows import normal_equations, own_rows
+from tensorveil.privacy.queries.sums import row_sums, totals
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.solvers.start import public_start
 

@@ -10,7 +10,7 @@ from tensorveil.audit.worlds import MECHANISMS, PROVEN, PUBLISHED, audit_mechani
 from tensorveil.privacy.accounting.events import GaussianEvent
 from tensorveil.privacy.queries.base import Change
 from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID
-from tensorveil.privacy.queries.pairs import Pairs
+from tensorveil.privacy.queries.sums.pairs import Pairs
 from tensorveil.privacy.stages import Norm
 
 MODELS = ("cp", "tucker")

@@ -25,8 +25,8 @@ from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.queries.choices import CELLS, EDGE_STEPS, Quantile
-from tensorveil.privacy.queries.values import SumWithin
+from tensorveil.privacy.queries.values.choices import CELLS, EDGE_STEPS, Quantile
+from tensorveil.privacy.queries.values.values import SumWithin
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Change, Vault, VaultError

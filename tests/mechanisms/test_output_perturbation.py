@@ -11,7 +11,7 @@ from tensorveil.audit.replays import replay
 from tensorveil.mechanisms.output import feature_bits
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.queries.exact_rows import MOST_BITS
+from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (5, 4, 3)

@@ -12,8 +12,8 @@ from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.queries.row_sums import RowSums
-from tensorveil.privacy.queries.totals import Totals
+from tensorveil.privacy.queries.sums.row_sums import RowSums
+from tensorveil.privacy.queries.sums.totals import Totals
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault, VaultError

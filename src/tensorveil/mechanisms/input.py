@@ -39,9 +39,9 @@ from tensorveil.privacy.noise.channels import quantize, recalibrated
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request
-from tensorveil.privacy.queries.dense import DenseCells
-from tensorveil.privacy.queries.symbols import Symbols
-from tensorveil.privacy.queries.values import Values, changed_values, values_change
+from tensorveil.privacy.queries.values.dense import DenseCells
+from tensorveil.privacy.queries.values.symbols import Symbols
+from tensorveil.privacy.queries.values.values import Values, changed_values, values_change
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.solvers.als import ALS

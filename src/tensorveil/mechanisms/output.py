@@ -29,7 +29,7 @@ from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.noise.source import GRID_BITS
 from tensorveil.privacy.plan import Plan, Request
-from tensorveil.privacy.queries.exact_rows import MOST_BITS, ExactRows, row_features
+from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS, ExactRows, row_features
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
 

@@ -28,7 +28,7 @@ from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.base import Reading
 from tensorveil.privacy.queries.contributions import block_rows, check_noise, slice_weights
-from tensorveil.privacy.queries.normal_equations import STATISTIC_GRID, NormalEquations
+from tensorveil.privacy.queries.rows.normal_equations import STATISTIC_GRID, NormalEquations
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries

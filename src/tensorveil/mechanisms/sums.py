@@ -35,9 +35,9 @@ from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.contributions import check_noise, slice_weights
-from tensorveil.privacy.queries.pairs import COUNT_PART, Lengths, Pairs, Rows
-from tensorveil.privacy.queries.weighted_sums import ModeSums, ObservationSums
-from tensorveil.privacy.queries.windows import WindowReading
+from tensorveil.privacy.queries.sums.pairs import COUNT_PART, Lengths, Pairs, Rows
+from tensorveil.privacy.queries.sums.weighted_sums import ModeSums, ObservationSums
+from tensorveil.privacy.queries.sums.windows import WindowReading
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
 

@@ -24,9 +24,9 @@ from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.laws import Law, NoiseLaw
 from tensorveil.privacy.noise.source import NoiseSource, grid_for
 from tensorveil.privacy.queries.base import Change, Integers, Query, residual_shard
-from tensorveil.privacy.queries.choices import Choice
-from tensorveil.privacy.queries.symbols import Symbols
-from tensorveil.privacy.queries.values import Values
+from tensorveil.privacy.queries.values.choices import Choice
+from tensorveil.privacy.queries.values.symbols import Symbols
+from tensorveil.privacy.queries.values.values import Values
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
@@ -35,6 +35,7 @@ Floats = NDArray[np.float64]
 T = TypeVar("T", np.float64, np.int64)
 
 ROUND_UP = 1 + 2.0**-40  # noise scales, against the rounding of their products
+SAMPLED = "gradient-sampled"  # the theorem that covers Poisson samples of the units
 FINEST = 2**20  # how much finer than the query's grid that of Gaussian noise may be
 
 
@@ -113,6 +114,8 @@ class _Meter:
             raise VaultError(f"stage {name!r} is priced by {stage.theorem}, got a query of {theorem} under {unit}")
         if stage.law not in (law, Law.SEVERAL):
             raise VaultError(f"stage {name!r} is priced for {stage.law}, got a query for {law}")
+        if isinstance(stage.event, SampledGaussianEvent) and theorem != SAMPLED:
+            raise VaultError(f"stage {name!r} is priced for a sample of the units, which {theorem} does not cover")
         one = replace(stage.event, count=1)
         if epsilon is not None:
             if not isinstance(one, PureEvent):
@@ -253,6 +256,8 @@ class Vault:
     ) -> list[Event]:
         """What the stages pay for the parts of a query; an error, and nothing is paid, where one does not cover it."""
         names = [self._prefix + stage for stage in stages]
+        if len(set(names)) != len(names):
+            raise VaultError(f"parts of a query need stages of their own, got {names}")
         if len(changes) != len(names):
             raise VaultError(f"a query of {len(changes)} parts needs as many stages, got {len(names)}")
         due = [

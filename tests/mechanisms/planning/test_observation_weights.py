@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tensorveil.mechanisms.planning.observation_weights import observation_logits
-from tensorveil.privacy.queries.weighted_sums import WEIGHT_MARGIN, ObservationSums
-from tensorveil.privacy.queries.windows import WindowReading
+from tensorveil.privacy.queries.sums.weighted_sums import WEIGHT_MARGIN, ObservationSums
+from tensorveil.privacy.queries.sums.windows import WindowReading
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Pattern
 

@@ -7,7 +7,7 @@ import pytest
 
 from tensorveil.mechanisms.planning.windows import REACHES, best_reach, window
 from tensorveil.models.offsets import Offsets
-from tensorveil.privacy.queries.windows import WindowReading
+from tensorveil.privacy.queries.sums.windows import WindowReading
 
 
 def positions(seen, values):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tensorveil.data.observations import Observations
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
-from tensorveil.privacy.queries.choices import CELLS, EDGE_STEPS, Quantile
+from tensorveil.privacy.queries.values.choices import CELLS, EDGE_STEPS, Quantile
 from tensorveil.privacy.units import Unit
 
 LOW, HIGH = Quantile(0.1), Quantile(0.9)

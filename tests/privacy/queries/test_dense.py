@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensorveil.data.observations import Observations
 from tensorveil.privacy.bounds import VALUE_STEPS as STEPS
 from tensorveil.privacy.bounds import Bounds, clip
-from tensorveil.privacy.queries.dense import DenseCells
+from tensorveil.privacy.queries.values.dense import DenseCells
 from tensorveil.privacy.units import Unit
 
 SHAPE = (3, 2, 2)

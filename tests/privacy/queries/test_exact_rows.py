@@ -10,7 +10,7 @@ from tensorveil.audit.neighbours import neighbours
 from tensorveil.inference.rows import RidgeMatrices
 from tensorveil.mechanisms.output import FLOAT_MARGIN, largest_lengths
 from tensorveil.privacy.bounds import clip
-from tensorveil.privacy.queries.exact_rows import MOST_BITS, ExactRows, row_features
+from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS, ExactRows, row_features
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (5, 4, 3)

@@ -11,9 +11,9 @@ import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import clip
-from tensorveil.privacy.queries import normal_equations
 from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.queries.normal_equations import NormalEquations
+from tensorveil.privacy.queries.rows import normal_equations
+from tensorveil.privacy.queries.rows.normal_equations import NormalEquations
 from tensorveil.privacy.stages import Norm
 
 BOUNDS = tv.Bounds(1, 5)

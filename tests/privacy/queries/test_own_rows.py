@@ -10,7 +10,7 @@ from tensorveil.models.block_features import typical_feature
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.queries.own_rows import own_offsets, own_rows, with_own_rows
+from tensorveil.privacy.queries.rows.own_rows import own_offsets, own_rows, with_own_rows
 from tensorveil.solvers.start import public_start
 
 BOUNDS = tv.Bounds(1, 5)

@@ -9,8 +9,8 @@ from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
 from tensorveil.privacy.noise.channels import design_channel
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.queries.symbols import Symbols
-from tensorveil.privacy.queries.values import Values
+from tensorveil.privacy.queries.values.symbols import Symbols
+from tensorveil.privacy.queries.values.values import Values
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault, VaultError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tensorveil.data.observations import Observations
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
-from tensorveil.privacy.queries.values import SumWithin, Values, changed_values, values_change
+from tensorveil.privacy.queries.values.values import SumWithin, Values, changed_values, values_change
 from tensorveil.privacy.units import Unit
 
 BOUNDS = Bounds(1, 5)

@@ -8,8 +8,8 @@ from tensorveil.audit.neighbours import neighbours
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.queries.contributions import CONTRIBUTION_STEPS
-from tensorveil.privacy.queries.weighted_sums import ModeSums, ObservationSums
-from tensorveil.privacy.queries.windows import WindowReading
+from tensorveil.privacy.queries.sums.weighted_sums import ModeSums, ObservationSums
+from tensorveil.privacy.queries.sums.windows import WindowReading
 from tensorveil.privacy.units import Unit
 
 BOUNDS = tv.Bounds(-1, 1)

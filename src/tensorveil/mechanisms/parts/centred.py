@@ -12,9 +12,9 @@ from tensorveil.inference.values.private_range import PrivateRange
 from tensorveil.mechanisms.planning.private_range import Prices, prices, range_channel
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.bounds import VALUE_STEPS
-from tensorveil.privacy.queries.choices import EDGE_STEPS, Quantile
-from tensorveil.privacy.queries.symbols import Symbols
-from tensorveil.privacy.queries.values import SumWithin
+from tensorveil.privacy.queries.values.choices import EDGE_STEPS, Quantile
+from tensorveil.privacy.queries.values.symbols import Symbols
+from tensorveil.privacy.queries.values.values import SumWithin
 from tensorveil.privacy.vault import Vault
 from tensorveil.solvers.als import ALS
 

@@ -10,7 +10,7 @@ from tensorveil.inference.level import Level, level_of
 from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.queries.contributions import check_noise, slice_weights
-from tensorveil.privacy.queries.totals import Totals
+from tensorveil.privacy.queries.sums.totals import Totals
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Vault
 

@@ -13,7 +13,7 @@ from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.queries.base import Reading
 from tensorveil.privacy.queries.contributions import check_noise, slice_weights
-from tensorveil.privacy.queries.row_sums import RowSums
+from tensorveil.privacy.queries.sums.row_sums import RowSums
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Vault
 

@@ -19,7 +19,7 @@ from tensorveil.inference.priors import (
 from tensorveil.inference.sums.mixed_model import SIGNIFICANT
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.plan import Request
-from tensorveil.privacy.queries.pairs import COUNT_PART
+from tensorveil.privacy.queries.sums.pairs import COUNT_PART
 from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]

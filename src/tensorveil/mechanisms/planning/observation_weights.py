@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.privacy.queries.weighted_sums import softmax
+from tensorveil.privacy.queries.sums.weighted_sums import softmax
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.queries.base import Change, Integers, Query
-from tensorveil.privacy.queries.values import VALUE_GRID
+from tensorveil.privacy.queries.values.values import VALUE_GRID
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit

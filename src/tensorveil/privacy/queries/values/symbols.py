@@ -12,7 +12,7 @@ from tensorveil.privacy.noise.channels import Channel, quantize
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.queries.base import Floats, Integers
 from tensorveil.privacy.queries.contributions import Where
-from tensorveil.privacy.queries.values import changed_values
+from tensorveil.privacy.queries.values.values import changed_values
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 

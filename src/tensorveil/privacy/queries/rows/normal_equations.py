@@ -13,7 +13,7 @@ from tensorveil.models.factor_model import FactorModel
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query, Reading
 from tensorveil.privacy.queries.contributions import block_rows, slice_weights
-from tensorveil.privacy.queries.own_rows import with_own_rows
+from tensorveil.privacy.queries.rows.own_rows import with_own_rows
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit

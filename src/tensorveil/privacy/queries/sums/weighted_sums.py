@@ -13,7 +13,7 @@ from tensorveil.errors import InputError, UnprovenError
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
 from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, Where, slice_weights, whole_sums
-from tensorveil.privacy.queries.windows import WindowReading
+from tensorveil.privacy.queries.sums.windows import WindowReading
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit

@@ -1,0 +1,1 @@
+"""Questions about least-squares rows: normal equations, and rows whose sensitivity is exact."""

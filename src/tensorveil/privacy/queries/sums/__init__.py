@@ -1,0 +1,1 @@
+"""Questions about sums of values: over all observations, and for every index of a mode."""
