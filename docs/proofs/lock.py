@@ -27,7 +27,8 @@ MODULES = (
     "tensorveil.mechanisms.gradient",
     "tensorveil.mechanisms.output",
     "tensorveil.mechanisms.statistic",
-    "tensorveil.mechanisms.sums",
+    "tensorveil.privacy.queries.weighted_sums",
+    "tensorveil.privacy.queries.pairs",
 )
 
 

@@ -181,7 +181,7 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -
     for call, other in zip(mine, theirs, strict=True):
         if call.kind in ("laplace", "rows", "choose"):
             # the loop visits entries one by one, in parallel composition: only the step that differs costs anything
-            free = plan.settings.get("form") == "loop" and np.array_equal(call.statistic, other.statistic)
+            free = getattr(plan.settings, "form", None) == "loop" and np.array_equal(call.statistic, other.statistic)
             pure += 0.0 if free else call.parameters["epsilon"]
         elif call.kind == "channel":
             pure += call.parameters["channel"].epsilon * int((call.statistic != other.statistic).sum())
