@@ -18,6 +18,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,8 @@ def gradient(data: Workload, model: Any) -> float:
     """Seconds of one sum of clipped gradients over all entries."""
     order = local_order(data.coordinates, model)
     where, values, chosen = data.coordinates[order], data.values[order], np.ones(len(data), dtype=np.bool_)
-    ours, _ = in_turns(data, lambda: timed(lambda: joint_sums(model, where, values, chosen, 1.0, 2.0**-29)), None)
+    sums = partial(joint_sums, model, where, values, chosen, 1.0, 2.0**-29, fast=True)
+    ours, _ = in_turns(data, lambda: timed(sums), None)
     return ours
 
 

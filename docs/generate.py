@@ -6,6 +6,7 @@ from pathlib import Path
 
 import tensorveil as tv
 from tensorveil.privacy.guarantee import SCHEMA_VERSION, STATUSES, Guarantee
+from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate.certificate import Certificate
 
@@ -95,13 +96,15 @@ def guarantee_schema() -> dict:
     text, texts = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
     stage = {
         "type": "object",
-        "required": ["name", "theorem", "sensitivity", "noise", "event"],
+        "required": ["name", "theorem", "event", "sensitivity", "law", "what", "noise"],
         "properties": {
             "name": text,
             "theorem": {"enum": [name for name, one in THEOREMS.items() if one.mechanism != "ledger"]},
-            "sensitivity": text,
-            "noise": text,
             "event": {"type": "object", "required": ["kind"]},
+            "sensitivity": {"type": "object", "required": ["bound", "norm", "words"]},
+            "law": {"enum": [str(law) for law in Law]},
+            "what": text,
+            "noise": text,
         },
         "additionalProperties": False,
     }

@@ -49,7 +49,7 @@ def clipped_runs(model: str, run: int) -> list[dict]:
                 rows.append(row(approach, epsilon, m, False, private(study.published(approach, m), epsilon)))
     for epsilon in INPUT_EPSILONS:
         for clamp in (None, CLAMP):
-            mechanism = tv.published.InputPerturbation(clamp=clamp)
+            mechanism = tv.published.PublishedInput(clamp=clamp)
             rows.append(row("input", epsilon, None, clamp is not None, private(mechanism, epsilon)))
     return rows
 

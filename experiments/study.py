@@ -67,9 +67,9 @@ def rmse_or_none(truth: Any, predict: Callable[[], Any]) -> float | None:
 def published(approach: str, clip_norm: float) -> Any:
     """A published mechanism by the name of its approach."""
     return {
-        "input": tv.published.InputPerturbation(),
-        "gradient": tv.published.GradientPerturbation(clip_norm=clip_norm),
-        "output": tv.published.OutputPerturbation(lipschitz=clip_norm),
+        "input": tv.published.PublishedInput(),
+        "gradient": tv.published.PublishedGradient(clip_norm=clip_norm),
+        "output": tv.published.PublishedOutput(lipschitz=clip_norm),
     }[approach]
 
 

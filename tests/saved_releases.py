@@ -7,7 +7,6 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
@@ -31,13 +30,13 @@ def observations(seed=0, rows=None):
     values = np.random.default_rng(seed).uniform(1, 5, len(CELLS))
     chosen = np.arange(len(CELLS)) if rows is None else np.asarray(rows)
     data = tv.Observations(CELLS[chosen], values[chosen], SHAPE, mode_names=NAMES, labels=LABELS)
-    return data.described(inferred_modes=[], bins=(None, None, "day"), value="rating")
+    return data._described(bins=(None, None, "day"), value="rating")
 
 
 def make(kind, **options):
     """A release: pure, gaussian, joint, sampled, mixed, drawn, seeded or claimed."""
     if kind == "claimed":
-        plan = tv.published.InputPerturbation().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
+        plan = tv.published.PublishedInput().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
         return tv.fit(observations(), plan, seed=3)
     mechanism, model, unit, delta = {
         "pure": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "value", 0.0),
@@ -78,13 +77,10 @@ def made(kind):
 
 @functools.cache
 def saved(kind):
-    """The release and its folder, with a short page for the report, which takes long; nobody writes to it."""
+    """The release and its folder; nobody writes to it."""
     folder = Path(tempfile.mkdtemp(prefix="tensorveil-test-")) / kind
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
-    with mock.patch(
-        "tensorveil.release.report.report.report_html", lambda release, certificate: f"<p>{certificate.unit}</p>"
-    ):
-        return made(kind), made(kind).save(folder)
+    return made(kind), made(kind).save(folder)
 
 
 def copy_of(kind, folder):

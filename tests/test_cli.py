@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 import tensorveil as tv
 from tensorveil.cli import app as cli
 from tensorveil.cli.console import counted, progress_bar
+from tensorveil.cli.wording import in_options
 
 
 def test_the_version_is_printed():
@@ -31,12 +32,62 @@ def test_an_error_of_ours_is_one_line_and_exit_status_2(monkeypatch, capsys):
     assert capsys.readouterr().err.strip() == "error: epsilon must be above 0, got 0; give more"
 
 
+def test_a_failure_after_the_budget_was_reserved_has_status_4(monkeypatch, capsys):
+    def broken():
+        raise tv.SpentError("reservation 2 of data set 'films' counts as spent: no space left")
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 4
+    assert "reservation 2" in capsys.readouterr().err
+
+
+OPTIONS = {"unknown": "--unknown", "at_most": "--at-most", "value": "--value", "modes": "--modes", "bin": "--bin"}
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ('pass unknown="offsets" to go on', "pass --unknown offsets to go on"),
+        ("unknown must be one of 'error', got 'x'", "--unknown must be one of 'error', got 'x'"),
+        ("modes and value must name columns, got None", "--modes and --value must name columns, got None"),
+        ("give at_most, or less; use e.g. at_most=20", "give --at-most, or less; use e.g. --at-most 20"),
+        ("bins must be for modes, got 'x'", "--bin must be for modes, got 'x'"),
+        ("the value column must hold numbers", "the value column must hold numbers"),
+        ("--value must be given, got none", "--value must be given, got none"),
+        ("epsilon must be above 0, got 0", "epsilon must be above 0, got 0"),  # not one of these options
+    ],
+)
+def test_errors_speak_of_options(message, told):
+    assert in_options(message, OPTIONS) == told
+
+
 def test_the_list_of_commands_is_not_cut_short():
     output = CliRunner().invoke(cli.app, ["--help"]).output
     assert "..." not in output.split("Commands:")[1]
 
 
+@pytest.fixture
+def listening():
+    """Ctrl-C interrupts, whatever the caller of the tests made of it: in the background it is often ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_that_the_caller_ignores_stays_ignored(monkeypatch):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(signal.SIGINT))
+        cli.main()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("becomes", [KeyboardInterrupt, ImportError])
+@pytest.mark.usefixtures("listening")
 def test_an_interrupt_has_status_130_even_where_an_import_hides_it(monkeypatch, capsys, becomes):
     """SciPy's extensions turn Ctrl-C into "ImportError: initialization failed"."""
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import tensorveil as tv
 from tensorveil.cli import app as cli
+from tensorveil.release import saving
 from tensorveil.release.ledger.ledger import Ledger
 
 FILES = {"model.safetensors", "labels.json", "certificate.json", "report.html"}
@@ -27,8 +28,7 @@ def run(*arguments):
     result = CliRunner().invoke(cli.app, [str(part) for part in arguments])
     error = result.exception
     if isinstance(error, tv.TensorveilError):  # what main() turns into a line and a status
-        status = cli.LEDGER_REFUSED if isinstance(error, tv.BudgetError) else cli.WRONG_INPUT
-        return status, result.stdout, f"{result.stderr}error: {error}"
+        return cli.exit_status(error), result.stdout, f"{result.stderr}error: {error}"
     if error is not None and not isinstance(error, SystemExit):
         raise error
     return result.exit_code, result.stdout, result.stderr
@@ -235,6 +235,105 @@ def test_ten_thousand_command_lines_are_answered_clearly(ratings, tmp_path, word
     check_the_command_line(ratings.parent, words)
 
 
+SUDDEN_DEATH = """
+import os, signal, sys
+from tensorveil.cli import app, complete
+from tensorveil.mechanisms.statistic import StatisticPerturbation
+from tensorveil.release import saving
+from tensorveil.release.ledger.ledger import Ledger
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the caller made of it
+number = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT}[sys.argv[1]]
+owner, name, after = {
+    "reserved": (Ledger, "reserve", True),
+    "drawing": (StatisticPerturbation, "run", False),
+    "made": (saving, "save_release", False),
+    "writing": (saving, "_sync_folder", False),
+    "written": (Ledger, "saved", False),
+    "recorded": (Ledger, "saved", True),
+}[sys.argv[2]]
+do = getattr(owner, name)
+
+def stop(*given):
+    found = do(*given) if after else None
+    os.kill(os.getpid(), number)
+    return found
+
+setattr(owner, name, stop)
+sys.argv[1:] = sys.argv[3:]
+app.main()
+"""
+
+
+@pytest.fixture
+def stopped(ratings, tmp_path):
+    """Runs of `complete`, each in a process of its own with a ledger of its own, that end at points of their way."""
+
+    def run_all(how, points):
+        started = {}
+        for point in points:
+            Ledger.create(tmp_path / f"{point}.sqlite", "films", "value", 5.0)
+            paying = ("--ledger", tmp_path / f"{point}.sqlite", "--dataset", "films", "--mechanism", "statistic")
+            words = [how, point, *options(ratings, tmp_path / point, *paying)]
+            started[point] = subprocess.Popen(
+                [sys.executable, "-c", SUDDEN_DEATH, *map(str, words)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        return {point: (process.communicate(timeout=300)[1], process.returncode) for point, process in started.items()}
+
+    return run_all
+
+
+def test_killed_at_every_step_the_ledger_tells_the_truth(stopped, tmp_path):
+    states = {
+        "reserved": ("reserved", False),
+        "drawing": ("drawing", False),
+        "made": ("drawn", False),
+        "writing": ("drawn", False),
+        "written": ("drawn", True),
+        "recorded": ("saved", True),
+    }
+    for point, (_, status) in stopped("killed", states).items():
+        state, whole = states[point]
+        assert (point, status) == (point, -signal.SIGKILL)
+        path, out = tmp_path / f"{point}.sqlite", tmp_path / point
+        assert (point, out.exists()) == (point, whole)
+        assert Ledger(path).spent("films").epsilon == pytest.approx(2)
+        missing = json.loads(run("ledger", "show", path, "--json")[1])["datasets"]["films"]["without_folder"]
+        assert [one["state"] for one in missing] == ([] if state == "saved" else [state])
+        shown = run("ledger", "show", path)[1]
+        assert ("no folder  reservation 2" in shown) == (state != "saved")
+        if whole:
+            assert run("verify", out, "--ledger", path)[0] == 0
+            assert run("ledger", "record", path, out)[0] == 0
+            assert Ledger(path).spent("films").saved == 1
+
+
+def test_interrupted_at_a_step_that_was_paid_the_program_says_what_is_spent(stopped, tmp_path):
+    for point, (told, status) in stopped("interrupted", ("drawing", "made")).items():
+        assert (point, status) == (point, 130)
+        assert "reservation 2 of data set 'films' counts as spent" in told
+        assert "interrupted" in told
+        assert not (tmp_path / point).exists()
+        assert Ledger(tmp_path / f"{point}.sqlite").spent("films").epsilon == pytest.approx(2)
+
+
+def test_a_release_that_cannot_be_saved_has_spent_its_budget(ratings, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saving, "_sync_folder", full)
+    Ledger.create(tmp_path / "L.sqlite", "films", "value", 5.0)
+    status, _, error = run(*options(ratings, tmp_path / "out", "--ledger", tmp_path / "L.sqlite", "--dataset", "films"))
+    assert (status, (tmp_path / "out").exists()) == (4, False)
+    assert "reservation 2 of data set 'films' counts as spent" in error
+    assert "No space left" in error
+    assert Ledger(tmp_path / "L.sqlite").spent("films").drawn == 1
+    assert run(*options(ratings, tmp_path / "unpaid"))[::2][0] == 4
+
+
 @pytest.mark.slow
 def test_killed_at_any_moment_the_folder_is_whole_or_absent_and_what_was_drawn_is_spent(ratings, tmp_path):
     ledger = tmp_path / "L.sqlite"
@@ -254,7 +353,9 @@ def test_killed_at_any_moment_the_folder_is_whole_or_absent_and_what_was_drawn_i
         made = [folder for folder in tmp_path.glob("out*") if (folder / "certificate.json").exists()]
         if out.exists():
             assert {path.name for path in out.iterdir()} == FILES
-        assert Ledger(ledger).spent("films").epsilon >= 2 * (1 + len(made))
+        spent = Ledger(ledger).spent("films")
+        assert spent.epsilon >= 2 * (1 + len(made))
+        assert spent.saved <= 1 + len(made) <= spent.saved + spent.drawn  # a folder may be there before it is recorded
     subprocess.run([*program, *arguments(tmp_path / "after")], check=True, capture_output=True)
     assert run("verify", tmp_path / "after")[0] == 0
 

@@ -1,6 +1,7 @@
 """`tensorveil ledger`: what it prints, and with which exit status."""
 
 import json
+import re
 import sqlite3
 import sys
 from contextlib import closing
@@ -47,11 +48,15 @@ def test_a_budget_from_its_creation_to_its_end(run, path):
     spend(path, 0.5)
     status, out, _ = run("show", path)
     assert status == 0
-    for words in ("films", "unit       value", "epsilon 1, delta 1e-06", "1 committed, 1 unfinished", "chain verified"):
+    counted = "1 drawn without a known folder, 1 unfinished"
+    for words in ("films", "unit       value", "epsilon 1, delta 1e-06", counted, "chain verified"):
         assert words in out
+    assert re.search("no folder  reservation 2 of .*: drawn, epsilon 0.25", out)
+    assert re.search("no folder  reservation 5 of .*: drawing, epsilon 0.5", out)
     status, out, _ = run("show", path, "--json")
     told = json.loads(out)["datasets"]["films"]
     assert (status, told["spent"]["epsilon"], told["spent"]["mode"]) == (0, 0.75, "classes")
+    assert [(one["reservation"], one["state"]) for one in told["without_folder"]] == [(2, "drawn"), (5, "drawing")]
     assert told["remaining"]["pure_epsilon"] >= 0.25
     status, out, _ = run("raise", path, "--dataset", "films", "--epsilon", "1.5", "--why", "the board agreed")
     assert status == 0
@@ -128,7 +133,7 @@ def test_a_refusal_of_the_ledger_has_status_3(monkeypatch, capsys):
     assert "ask for less" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["create", "show", "raise", "export"])
+@pytest.mark.parametrize("command", ["create", "show", "raise", "record", "export"])
 def test_every_command_has_an_example(command):
     told = CliRunner().invoke(cli.app, ["ledger", command, "--help"])
     assert told.exit_code == 0

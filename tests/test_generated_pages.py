@@ -29,7 +29,7 @@ def test_a_generated_page_is_up_to_date(pages, name):
 
 def test_every_theorem_of_a_mechanism_but_those_of_options_is_in_the_table(pages):
     named = {name for name in generate.THEOREMS if name in pages["choose_a_mechanism.md"]}
-    optional = {"gradient-sampled", "gradient-loop"}  # chosen by an option, not by default
+    optional = {"gradient-sampled"}  # chosen by an option, not by default
     assert (
         named
         >= {name for name, one in generate.THEOREMS.items() if one.mechanism not in ("offsets", "ledger")} - optional
@@ -40,7 +40,7 @@ def test_guarantees_keep_to_the_published_schema():
     schema = json.loads((DOCS / "guarantee.schema.json").read_text())
     data = tv.Observations(np.argwhere(np.ones((4, 3, 2))), np.linspace(1, 5, 24), (4, 3, 2))
     plan = tv.StatisticPerturbation().plan(tv.CP(2), tv.Bounds(1, 5), "value", 1.0, shape=(4, 3, 2))
-    claimed = tv.published.InputPerturbation().run(data, tv.CP(2), 1.0, tv.SGD(iterations=1), seed=0)
+    claimed = tv.published.PublishedInput().run(data, tv.CP(2), 1.0, tv.SGD(iterations=1), seed=0)
     for guarantee in (tv.fit(data, plan).guarantee, claimed.guarantee):
         jsonschema.validate(json.loads(guarantee.to_json()), schema)
     broken = json.loads(claimed.guarantee.to_json()) | {"epsilon": -1.0}

@@ -11,10 +11,10 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError, InputError
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
-from tensorveil.published import GradientPerturbation, InputPerturbation, OutputPerturbation
+from tensorveil.published import PublishedGradient, PublishedInput, PublishedOutput
 from tensorveil.solvers.sgd import SGD
 
-MECHANISMS = [InputPerturbation(), GradientPerturbation(), OutputPerturbation()]
+MECHANISMS = [PublishedInput(), PublishedGradient(), PublishedOutput()]
 FAMILIES = [CP(2), Tucker((2, 3, 2))]
 TRAIN = synthetic.observe(synthetic.cp_tensor((6, 5, 7), 2, seed=0), seed=0).train
 FEW = SGD(iterations=3)
@@ -53,7 +53,7 @@ def test_each_algorithm_names_its_theorem_and_its_own_weak_points():
     assert any("read off the data" in reason for reason in sources[0].reasons)
     assert any("raw values" in reason for reason in sources[1].reasons)
     assert any("not convex" in reason for reason in sources[2].reasons)
-    public = InputPerturbation(bounds=(0, 1)).run(TRAIN, CP(2), 1.0, FEW, seed=0).guarantee
+    public = PublishedInput(bounds=(0, 1)).run(TRAIN, CP(2), 1.0, FEW, seed=0).guarantee
     assert not any("read off the data" in reason for reason in public.reasons)
 
 
@@ -89,12 +89,12 @@ def test_progress_is_passed_on_and_divergence_is_not_hidden():
 @pytest.mark.parametrize("clip_norm", [0, -1, math.nan, math.inf, "1", True])
 def test_clip_norms_are_positive_numbers(clip_norm):
     with pytest.raises(InputError, match="clip_norm"):
-        GradientPerturbation(clip_norm)
+        PublishedGradient(clip_norm)
     with pytest.raises(InputError, match="lipschitz"):
-        OutputPerturbation(clip_norm)
+        PublishedOutput(clip_norm)
 
 
 @pytest.mark.parametrize("mode", [3, -4, "last", 1.0])
 def test_gradient_noise_needs_a_mode_of_the_tensor(mode):
     with pytest.raises(InputError, match="mode must be"):
-        GradientPerturbation(mode=mode).run(TRAIN, CP(2), 1.0, oracles.UncalledSolver())
+        PublishedGradient(mode=mode).run(TRAIN, CP(2), 1.0, oracles.UncalledSolver())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tensorveil.errors import BudgetError as BudgetError
     from tensorveil.errors import DivergenceError as DivergenceError
     from tensorveil.errors import InputError as InputError
+    from tensorveil.errors import SpentError as SpentError
     from tensorveil.errors import TensorveilError as TensorveilError
     from tensorveil.errors import UnprovenError as UnprovenError
     from tensorveil.inference.posterior.sampler import Posterior as Posterior
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from tensorveil.release.certificate.verification import verify as verify
     from tensorveil.release.fitting import complete as complete
     from tensorveil.release.fitting import fit as fit
+    from tensorveil.release.fitting import plan as plan
     from tensorveil.release.ledger.ledger import Ledger as Ledger
     from tensorveil.release.release import Release as Release
     from tensorveil.solvers.als import ALS as ALS
@@ -64,6 +66,7 @@ _HOMES = {
     "OutputPerturbation": "tensorveil.mechanisms.output",
     "Plan": "tensorveil.privacy.plan",
     "Release": "tensorveil.release.release",
+    "SpentError": "tensorveil.errors",
     "StatisticPerturbation": "tensorveil.mechanisms.statistic",
     "SumPerturbation": "tensorveil.mechanisms.sums",
     "Unit": "tensorveil.privacy.units",
@@ -97,6 +100,7 @@ _HOMES = {
     "features_for": "tensorveil.data.features",
     "download_movielens": "tensorveil.data.datasets.movielens",
     "load_movielens": "tensorveil.data.datasets.movielens",
+    "plan": "tensorveil.release.fitting",
     "published": "tensorveil.published",
     "read": "tensorveil.data.readers.files",
     "rmse": "tensorveil.metrics",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tensorveil.data.observations import Observations
 from tensorveil.metrics import rmse
 from tensorveil.models.cp import CP
-from tensorveil.published import GradientPerturbation
+from tensorveil.published import PublishedGradient
 from tensorveil.release.release import Release
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.sgd import SGD
@@ -102,7 +102,7 @@ def compare(data: DemoData, release: Release) -> list[DemoRow]:
     mean = np.full(len(data.truth), data.train.values.mean())
     plain = ALS().solve(data.train, CP(RANK)).predict(data.holes)
     scaled = data.train.with_values((data.train.values - LOW) / (HIGH - LOW))
-    claimed = GradientPerturbation().run(scaled, CP(RANK), stated.epsilon, SGD.preset("cp-synthetic"), seed=SEED)
+    claimed = PublishedGradient().run(scaled, CP(RANK), stated.epsilon, SGD.preset("cp-synthetic"), seed=SEED)
     found = LOW + (HIGH - LOW) * claimed.model.predict(data.holes)
     return [
         DemoRow("the mean of all trips (floor)", "none", rmse(data.truth, mean)),

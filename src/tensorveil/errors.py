@@ -24,6 +24,13 @@ class BudgetError(TensorveilError):
     """The ledger refuses: the budget does not cover the release, or the ledger cannot be trusted; nothing was spent."""
 
 
+class SpentError(TensorveilError):
+    """Something failed after the budget of a release was reserved: that budget counts as spent.
+
+    What failed is the cause (`__cause__`), whatever its class; the message ends with its words.
+    """
+
+
 class DivergenceError(TensorveilError, ArithmeticError):
     """A solver left the finite numbers.
 

@@ -99,7 +99,7 @@ def norm_exponential_noise(rows: int, width: int, scale: float, generator: np.ra
 
 @final
 @dataclass(frozen=True)
-class InputPerturbation(Published):
+class PublishedInput(Published):
     """Algorithm 1: Laplace((max - min) / epsilon) on each observed value, then SGD.
 
     Parameters
@@ -165,7 +165,7 @@ class InputPerturbation(Published):
 
 @final
 @dataclass(frozen=True)
-class GradientPerturbation(Published):
+class PublishedGradient(Published):
     """Algorithm 2: at every step of SGD, clip the gradient of one factor's row and add noise to it.
 
     The noise has density exp(-epsilon |n| / (2 m)) at each of iterations x entries steps, the budget undivided.
@@ -223,7 +223,7 @@ class GradientPerturbation(Published):
 
 @final
 @dataclass(frozen=True)
-class OutputPerturbation(Published):
+class PublishedOutput(Published):
     """Algorithm 3: SGD, then noise of density exp(-epsilon |n| / (2 tau L eta)) on every row of the result.
 
     Parameters
@@ -250,7 +250,7 @@ class OutputPerturbation(Published):
     @classmethod
     def on_all_blocks(
         cls, family: ModelFamily, shape: tuple[int, ...], lipschitz: float | None = DEFAULT_CLIP_NORM
-    ) -> OutputPerturbation:
+    ) -> PublishedOutput:
         """The budget in equal shares on every factor and, for Tucker, the core."""
         number = len(family.block_shapes(shape))
         names: list[int | str] = [*range(len(shape)), "core"][:number]

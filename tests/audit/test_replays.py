@@ -9,13 +9,15 @@ import pytest
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import ReplayError, replay
-from tensorveil.mechanisms import noisy_sums as sums
-from tensorveil.mechanisms import private_offsets
-from tensorveil.mechanisms import statistic as statistic_perturbation
+from tensorveil.mechanisms import statistic
 from tensorveil.mechanisms.base import Design, Mechanism, no_progress, split_budget
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
-from tensorveil.privacy.plan import Stage
+from tensorveil.privacy import vault as vaults
+from tensorveil.privacy.noise.laws import Law
+from tensorveil.privacy.queries import normal_equations, own_rows, row_sums, totals
+from tensorveil.privacy.queries.base import Change, Query
+from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.solvers.start import public_start
 
 BOUNDS = tv.Bounds(1, 5)
@@ -46,39 +48,59 @@ def dense_largest(unit):
 
 
 @dataclass(frozen=True)
+class Total(Query):
+    """The total of the centred values."""
+
+    bug: str = ""
+    scale: int = 1
+
+    def theorem(self, unit):
+        return "level"
+
+    def of(self, shard):
+        total = shard.steps.sum() * (3 if self.bug == "unclipped" else 1)
+        return (np.full(1 + len(shard) % 2 if self.bug == "a shape that depends on the data" else 1, total),)
+
+    def sensitivity(self, unit):
+        bound = (2.0 if unit.coordinates_public else 1.0) * self.scale
+        return (Change(Norm.L1, bound / 2 if self.bug == "halved" else bound, 2.0**-20),)
+
+
+@dataclass(frozen=True)
 class Totals(Mechanism):
-    """The simplest mechanism: one noisy number, the total of centred values, as the mean of a constant model."""
+    """The simplest mechanism: one noisy number, the total of centred values, as the mean of a constant model.
+
+    Its bugs reach into the vault, which no mechanism of the package does.
+    """
 
     bug: str = ""
     name: ClassVar[str] = "statistic"
 
     def design(self, request):
         (event,) = split_budget(request, [1.0], 1)
-        return Design((Stage("total", "level", event, "2", "noise"),), {}, 1)
+        sensitivity = Sensitivity(None, Norm.L1, "2 or 1")
+        return Design((Stage("total", "level", event, sensitivity, Law.LAPLACE, "total"),), None, 1)
 
-    def run(self, data, plan, noise, progress=no_progress):
-        values = 3 * data.steps if self.bug == "unclipped" else data.steps
-        total = np.array([values.sum()])
-        event = plan.events[0]
-        sensitivity = 2**21 if data.unit.coordinates_public else 2**20
-        if self.bug == "halved":
-            sensitivity //= 2
-        if self.bug == "scaled by the data":
-            sensitivity = max(sensitivity, int(np.abs(data.steps).max()) * 2 + len(data))
-        epsilon = event.epsilon * 2 if self.bug == "overspent" else event.epsilon
-        calls = 2 if self.bug == "a call that depends on the data" and total[0] > 0 else 1
-        if self.bug == "a shape that depends on the data":
-            total = np.full(1 + len(data) % 2, total[0])
-        for _ in range(calls):
-            mean = noise.laplace(total, grid=2.0**-20, sensitivity=sensitivity, epsilon=epsilon / calls)[0]
+    def run(self, vault, plan, progress=no_progress):
+        (data,) = vault._shards
+        (event,) = plan.events
+        total = data.steps.sum(keepdims=True)
+        query = Total(self.bug, 1 + len(data) if self.bug == "scaled by the data" else 1)
+        parts = 2 if self.bug == "a call that depends on the data" and total[0] > 0 else 1
+        own = {"grid": 2.0**-20, "sensitivity": 2**21 if vault.unit.coordinates_public else 2**20}
+        if self.bug == "overspent":
+            mean = vault._noise.laplace(total, **own, epsilon=2 * event.epsilon)[0]
+        else:
+            mean = [vault.answer("total", query, epsilon=event.epsilon / parts).values[0] for _ in range(parts)][-1]
         if self.bug == "no noise":
             mean = total[0] * 2.0**-20
         if self.bug == "post-processing reads the data":
-            mean = mean / max(len(data), 1) if not data.unit.coordinates_public else mean + data.centred[0] * 1e-12
+            mean = mean / len(data) if not vault.unit.coordinates_public else mean + data.centred[0] * 1e-12
         if self.bug == "twice":
-            noise.laplace(total, grid=2.0**-20, sensitivity=sensitivity, epsilon=epsilon)
-        model = public_start(plan.request.family, data.shape, std=0.1)
-        return Completion(Offsets(float(mean), [None] * len(data.shape)), model, data.bounds.low, data.bounds.high)
+            vault._noise.laplace(total, **own, epsilon=event.epsilon)
+        model = public_start(plan.request.family, vault.shape, std=0.1)
+        bounds = plan.request.bounds
+        return Completion(Offsets(float(mean), [None] * len(vault.shape)), model, bounds.low, bounds.high)
 
 
 @pytest.mark.parametrize("unit", ["value", "entry"])
@@ -127,28 +149,32 @@ def test_statistic_perturbation_passes_before_bugs_are_planted(unit):
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_halved_sensitivities_of_sums_are_caught(unit, monkeypatch):
-    sound = private_offsets.sums_sensitivity
-    monkeypatch.setattr(private_offsets, "sums_sensitivity", lambda unit: sound(unit) / 2)
+    sound = row_sums.RowSums.sensitivity
+
+    def halved(self, unit):
+        return tuple(replace(change, bound=change.bound / 2) for change in sound(self, unit))
+
+    monkeypatch.setattr(row_sums.RowSums, "sensitivity", halved)
     with pytest.raises(ReplayError, match=r"declared sensitivity|what the plan pays"):
         largest(unit, limit=None)
 
 
 @pytest.mark.parametrize("unit", ["entry", "slice:0"])
 def test_a_block_whose_matrices_get_no_noise_is_caught(unit, monkeypatch):
-    sound = statistic_perturbation.noisy_rows
+    sound = vaults.Vault._noised
 
-    def quiet(noise, event, totals, grid, sensitivity):
-        released, variance = sound(noise, event, totals, grid, sensitivity)
-        return (totals * grid, variance) if totals.shape[1] == 3 else (released, variance)
+    def quiet(self, total, event, change):
+        answer = sound(self, total, event, change)
+        return replace(answer, values=total * change.grid) if total.shape[1:] == (3,) else answer
 
     assert dense_largest(unit) <= 1
-    monkeypatch.setattr(statistic_perturbation, "noisy_rows", quiet)
+    monkeypatch.setattr(vaults.Vault, "_noised", quiet)
     with pytest.raises(ReplayError, match=r"bit for bit|declared sensitivity"):
         dense_largest(unit)
 
 
 def test_weights_that_forget_how_active_a_slice_is_are_caught(monkeypatch):
-    for module in (statistic_perturbation, private_offsets):
+    for module in (normal_equations, row_sums):
         monkeypatch.setattr(module, "slice_weights", lambda data, rows, pure: np.ones(len(data)))
     for unit in ("slice_values:0", "slice:0"):
         with pytest.raises(ReplayError, match="declared sensitivity"):
@@ -158,55 +184,56 @@ def test_weights_that_forget_how_active_a_slice_is_are_caught(monkeypatch):
 @pytest.mark.parametrize("unit", ["slice_values:0", "slice:0"])
 def test_weights_whose_squares_add_up_to_one_are_not_enough_for_the_level(unit, monkeypatch):
     """Sum of squares <= 1 is enough only with one observation of a slice in a row."""
-    from tensorveil.mechanisms import level
 
     def squares(data, rows, pure):
         slices = data.index(0)
         return 1 / np.sqrt(np.bincount(slices, minlength=data.shape[0]))[slices]
 
-    monkeypatch.setattr(level, "slice_weights", squares)
+    monkeypatch.setattr(totals, "slice_weights", squares)
     with pytest.raises(ReplayError, match="declared sensitivity"):
         largest(unit, limit=None)
 
 
 @pytest.mark.parametrize("unit", ["entry", "slice:0"])
 def test_a_limit_on_features_that_reads_how_many_observations_there_are_is_caught(unit, monkeypatch):
-    half_sweep, typical = tv.StatisticPerturbation._half_sweep, statistic_perturbation.typical_feature
+    half_sweep, typical = statistic._half_sweep, statistic.typical_feature
 
-    def counting(self, data, *arguments):
-        monkeypatch.setattr(statistic_perturbation, "typical_feature", lambda *one: typical(*one) * len(data) / 1000)
-        return half_sweep(self, data, *arguments)
+    def counting(vault, *arguments):
+        count = sum(map(len, vault._shards))
+        monkeypatch.setattr(statistic, "typical_feature", lambda *one: typical(*one) * count / 1000)
+        return half_sweep(vault, *arguments)
 
-    monkeypatch.setattr(tv.StatisticPerturbation, "_half_sweep", counting)
+    monkeypatch.setattr(statistic, "_half_sweep", counting)
     with pytest.raises(ReplayError, match=r"bit for bit|declared sensitivity"):
         dense_largest(unit)
 
 
 def test_a_sum_that_is_not_clipped_is_caught(monkeypatch):
-    sound = private_offsets.whole_sums
-    monkeypatch.setattr(private_offsets, "whole_sums", lambda rows, part, size: sound(rows, 1.5 * part, size))
+    sound = row_sums.whole_sums
+    monkeypatch.setattr(row_sums, "whole_sums", lambda rows, part, size: sound(rows, 1.5 * part, size))
     with pytest.raises(ReplayError, match="declared sensitivity"):
         largest("entry", limit=None)
 
 
 def test_noise_that_is_scaled_down_is_caught(monkeypatch):
-    sound = sums.noisy_totals
+    sound = vaults._law
 
-    def weak(noise, event, totals, sensitivity):
-        return sound(noise, replace(event, noise_multiplier=event.noise_multiplier / 2), totals, sensitivity)
+    def weak(*arguments):
+        law = sound(*arguments)
+        return replace(law, scale=law.scale / 2)
 
-    monkeypatch.setattr(private_offsets, "noisy_totals", weak)
+    monkeypatch.setattr(vaults, "_law", weak)
     with pytest.raises(ReplayError, match="Gaussian precision"):
         largest("value")
 
 
 def test_users_coupled_by_a_sign_that_all_share_are_caught(monkeypatch):
-    sound = statistic_perturbation.personal_rows
+    sound = own_rows.own_rows
 
-    def coupled(data, *arguments):
-        return sound(data, *arguments) * (-1.0) ** len(np.unique(data.index(0)))
+    def coupled(shard, *arguments):
+        return sound(shard, *arguments) * (-1.0) ** len(np.unique(shard.index(0)))
 
-    monkeypatch.setattr(statistic_perturbation, "personal_rows", coupled)
+    monkeypatch.setattr(own_rows, "own_rows", coupled)
     with pytest.raises(ReplayError, match="declared sensitivity"):
         dense_largest("slice:0")
 

@@ -74,7 +74,7 @@ def test_a_matrix_is_taken_as_it_is_and_its_hash_is_of_its_numbers():
         (CSV.replace("1988", "many"), "numbers alone or names alone, got both, e.g. 'many'"),
         (CSV.replace("1988", "nan"), "got both"),
         (CSV.replace("comedy", ""), "'genre' of films.csv must have no empty cells"),
-        ("film\nAlien\nBig\nCasino\n", "column of labels and others"),
+        ("film\nAlien\nBig\nCasino\n", "column of labels and other columns"),
         ("film,year,year\nAlien,1,2\n", "different names"),
         ("", "films.csv"),
     ],

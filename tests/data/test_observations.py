@@ -2,8 +2,10 @@
 
 import array
 import copy
+import dataclasses
 import math
 import pickle
+from fractions import Fraction
 
 import hypothesis.extra.numpy as arrays
 import hypothesis.strategies as st
@@ -48,8 +50,8 @@ def random_entries(shape: tuple[int, ...], number: int, seed: int):
         ({"values": [1.0, math.inf, 2.0]}, "values must be finite, got 1 NaN or infinite, the first in row 1"),
         ({"values": [1.0, 2.0, -math.inf]}, "values must be finite, got 1 NaN or infinite, the first in row 2"),
         ({"values": [math.nan, math.inf, 2.0]}, "values must be finite, got 2 NaN or infinite, the first in row 0"),
-        ({"values": [1.0, 2.0]}, "must have one length, got 3 rows and 2 values"),
-        ({"values": [1.0, 2.0, 3.0, 4.0]}, "must have one length, got 3 rows and 4 values"),
+        ({"values": [1.0, 2.0]}, "must have the same length, got 3 rows and 2 values"),
+        ({"values": [1.0, 2.0, 3.0, 4.0]}, "must have the same length, got 3 rows and 4 values"),
         ({"values": [[1.0], [2.0], [3.0]]}, "values must be a list"),
         ({"values": ["1", "2", "3"]}, "values must be numbers"),
         ({"values": [True, False, True]}, "values must be numbers"),
@@ -66,7 +68,7 @@ def random_entries(shape: tuple[int, ...], number: int, seed: int):
         ({"mode_names": ("a", "b", "a")}, "mode_names must be 3 different"),
         ({"mode_names": ("a", "b", "")}, "mode_names must be 3 different"),
         ({"mode_names": ("a", "b", 3)}, "mode_names must be 3 different"),
-        ({"labels": [None, None]}, "labels must be one list .* a mode, got 2 for 3"),
+        ({"labels": [None, None]}, "labels must be one list .* per mode, got 2 for 3"),
         ({"labels": [["x"], None, None]}, "labels of mode 0 must be 2"),
         ({"labels": [None, ["x", "y", "x"], None]}, "labels of mode 1 must be different"),
         ({"labels": [None, None, "xy"]}, "labels of mode 2 must be 2"),
@@ -121,6 +123,38 @@ def test_the_mean_of_duplicates_is_that_of_a_python_dict(shape):
     assert observations.duplicates == "mean"
     for where, found in heap.items():
         assert result[where] == pytest.approx(math.fsum(found) / len(found), abs=1e-14)
+
+
+LARGEST = float(np.finfo(float).max)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.7e308, 1.7e308],
+        [1.7e308, 1.7e308, -1.7e308, -1.7e308],
+        [LARGEST] * 7,
+        [LARGEST, -LARGEST, LARGEST],
+        [LARGEST, 5e-324],
+        [5e-324, 1e-323],
+        [0.0, -0.0],
+        [0.1] * 10,
+    ],
+)
+def test_the_mean_of_any_finite_values_is_finite_and_exact_to_the_last_digits(values):
+    observations = Observations([[0, 0]] * len(values), values, (1, 1), duplicates="mean")
+    exact = sum(map(Fraction, values)) / len(values)
+    error = abs(Fraction(float(observations.values[0])) - exact)
+    assert error <= Fraction(2) ** -50 * max(abs(Fraction(value)) for value in values) + Fraction(5e-324)
+    assert min(values) <= observations.values[0] <= max(values)
+
+
+def test_a_mean_does_not_depend_on_the_order_of_the_rows():
+    values = np.array([0.1, 0.2, 0.3, 1e16, -1e16, 0.7, 1 / 3])
+    where = np.zeros((len(values), 2), dtype=int)
+    rng = np.random.default_rng(0)
+    means = {Observations(where, rng.permutation(values), (1, 1), duplicates="mean").values[0] for _ in range(50)}
+    assert len(means) == 1
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5), HUGE])
@@ -231,6 +265,25 @@ def test_every_entry_comes_to_the_training_side_equally_often():
         counts[observations.split(0.5, seed=seed)[0].coordinates[:, 0]] += 1
     assert counts.sum() == 2000
     assert np.abs(counts - 200).max() < 5 * 10  # five standard deviations of Binomial(400, 1/2)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.sampled_from([(3, 4, 3), HUGE]))
+def test_a_split_depends_on_cells_alone_and_keeps_each_whole(seed, shape):
+    coordinates, values = random_entries((3, 4, 3), 80, seed)
+    observations = Observations(coordinates, values, shape, duplicates="keep")
+    first, second = observations.split(0.6, seed=7)
+    assert as_dict(first).keys().isdisjoint(as_dict(second))
+    assert len(first) + len(second) == 80
+    assert 0 <= 48 - len(first) < np.unique(coordinates, axis=0, return_counts=True)[1].max()
+    for order in (np.argsort(values), np.random.default_rng(seed).permutation(80)):
+        other = Observations(coordinates[order], np.ones(80), shape, duplicates="keep").split(0.6, seed=7)[0]
+        assert sorted(other.coordinates.tolist()) == sorted(first.coordinates.tolist())
+
+
+def test_a_single_cell_is_not_split():
+    with pytest.raises(InputError, match="both sides"):
+        small(coordinates=[[0, 0, 1]] * 3, duplicates="keep").split(0.5)
 
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, math.nan, "half", True])
@@ -365,6 +418,31 @@ def test_a_copy_or_a_pickle_is_equal_and_as_immutable(copied):
     other = copied(observations)
     assert other == observations
     assert _writeable(other.coordinates, other.values, other.labels[0]) == [False] * 3
+
+
+def test_nothing_unmarks_labels_that_were_read_off_the_data():
+    table = {"a": ["x", "y", "z"], "b": [1, 1, 2], "c": [5, 6, 5], "v": [1.0, 2.0, 3.0]}
+    read = Observations.from_table(table, ["a", "b", "c"], "v", labels={"b": [1, 2]}, public_labels=["c"])
+    kin = [
+        read,
+        read.take([0, 2]),
+        read.with_values([4, 5, 6]),
+        *read.split(0.5, seed=0),
+        copy.copy(read),
+        copy.deepcopy(read),
+        pickle.loads(pickle.dumps(read)),
+        read._described(),
+        read._described(inferred_modes=["a"], public=["a"]),
+    ]
+    for one in kin:
+        assert (one.inferred_modes, one.stated_modes) == (("a",), ("c",))
+        with pytest.raises(AttributeError):
+            one.inferred_modes = ()
+    # what else makes observations of observations must be in the list above
+    public = {name for name, part in vars(Observations).items() if not name.startswith("_") and callable(part)}
+    assert public == {"take", "with_values", "split", "to_dense", "sampled"}
+    with pytest.raises(TypeError):
+        dataclasses.replace(read, inferred_modes=())
 
 
 def test_the_text_says_how_much_is_observed():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tensorveil.inference.rows import posterior_rows, square_matrices
+from tensorveil.inference.rows import RidgeMatrices, posterior_rows
+from tensorveil.models.algebra import square_matrices
 
 
 def random_matrices(count, width, rng):
@@ -75,3 +76,43 @@ def test_negative_and_empty_matrices_give_finite_rows():
     rows = posterior_rows(np.ones((3, 2)), H, 1.0, 0.1, 0.1, 0.0, 1.0)
     assert np.isfinite(rows).all()
     np.testing.assert_array_equal(rows[:2], 0.0)
+
+
+def ridge_case(seed=6, size=4, width=3, count=30, ridge=0.4):
+    rng = np.random.default_rng(seed)
+    rows, features = rng.integers(0, size - 1, count), rng.normal(size=(count, width))  # the last row has no entries
+    H = [features[rows == row].T @ features[rows == row] + ridge * np.eye(width) for row in range(size)]
+    return rng, rows, features, np.array(H), RidgeMatrices.of(rows, features, size, ridge)
+
+
+def test_roots_are_those_of_the_ridge_matrices():
+    from scipy.linalg import sqrtm
+
+    _, _, _, H, matrices = ridge_case()
+    for row, whole in enumerate(H):
+        np.testing.assert_allclose(matrices.roots[row], sqrtm(whole), atol=1e-10)
+        np.testing.assert_allclose(matrices.inverse_roots[row], np.linalg.inv(sqrtm(whole)), atol=1e-10)
+
+
+def test_without_noise_shrunk_solutions_are_those_of_ridge_regression():
+    rng, rows, features, _, matrices = ridge_case()
+    values, g = rng.normal(size=len(rows)), np.zeros((4, 3))
+    np.add.at(g, rows, features * values[:, None])
+    known = np.arange(4) < 3
+    solved = matrices.shrunk_solutions(g, known, np.zeros(4), 1e-12)
+    for row in range(3):
+        own = rows == row
+        stacked = np.vstack([features[own], np.sqrt(0.4) * np.eye(3)])
+        best = np.linalg.lstsq(stacked, np.append(values[own], np.zeros(3)), rcond=None)[0]
+        np.testing.assert_allclose(solved[row], best, rtol=1e-6)
+    np.testing.assert_array_equal(solved[3], 0.0)
+
+
+def test_noise_alone_shrinks_solutions_to_next_to_nothing():
+    rng, size = np.random.default_rng(7), 3000
+    rows, features = np.repeat(np.arange(size), 4), rng.normal(size=(4 * size, 2))
+    matrices = RidgeMatrices.of(rows, features, size, 0.1)
+    g = np.einsum("kij,kj->ki", matrices.roots, rng.normal(0, np.sqrt(0.5 + 2.0), (size, 2)))
+    plain = np.linalg.solve(np.einsum("kij,kjl->kil", matrices.roots, matrices.roots), g[..., None])[..., 0]
+    shrunk = matrices.shrunk_solutions(g, np.ones(size, dtype=bool), np.full(size, 2.0), 0.5)
+    assert np.abs(shrunk).mean() < 0.1 * np.abs(plain).mean()

@@ -9,6 +9,7 @@ from tensorveil.inference.posterior import chain as gibbs
 from tensorveil.inference.posterior import sampler as posterior
 from tensorveil.inference.posterior.laws import NoisyNumbers, Symbols
 from tensorveil.inference.posterior.sampler import Posterior
+from tensorveil.kernels import dispatch
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.noise.channels import design_channel, quantize
@@ -89,7 +90,7 @@ def test_any_order(order):
 def test_the_same_bits_for_any_number_of_threads_and_for_the_same_seed(monkeypatch, fewest_fast):
     for module in (gibbs, posterior):
         monkeypatch.setattr(module, "PART", 100)
-    monkeypatch.setattr(gibbs, "FEWEST_FAST", fewest_fast)
+    monkeypatch.setattr(dispatch, "FEWEST_FAST", fewest_fast)
     data = observe(cp_tensor((12, 11, 10), 2, seed=0), seed=1)
     where, values, _ = centred(data)
     channel = design_channel(tuple(np.linspace(-1, 1, 5)), 3.0)

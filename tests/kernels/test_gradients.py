@@ -131,6 +131,12 @@ def test_a_slice_does_not_see_another_one():
     np.testing.assert_array_equal(by_slices(model, where, values, 0, np.ones(4, bool), 1.0), alone + others)
 
 
+def test_an_infinite_clip_norm_clips_nothing():
+    model, where, values = setting(CP(2), (4, 3, 5))
+    every = np.ones(40, bool)
+    np.testing.assert_array_equal(joint(model, where, values, every, np.inf), joint(model, where, values, every, 1e6))
+
+
 def test_nothing_is_summed_of_no_observations():
     model, where, values = setting(CP(2), (4, 3, 5))
     assert not joint(model, where[:0], values[:0], np.ones(0, bool), 1.0).any()

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorveil.inference.rows import posterior_rows, square_matrices
-from tensorveil.kernels.reference.statistics import STATISTIC_STEPS, block_features, feature_norms, row_statistics
+from tensorveil.inference.rows import posterior_rows
+from tensorveil.kernels.reference.statistics import (
+    SMALLEST_LIMIT,
+    STATISTIC_STEPS,
+    block_features,
+    feature_norms,
+    right_sides,
+    row_matrices,
+)
+from tensorveil.models.algebra import square_matrices
 from tensorveil.models.cp import CPModel
 from tensorveil.models.tucker import TuckerModel
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries
@@ -27,9 +35,9 @@ def statistics(model, where, block, residuals, weights, limits):
     width = int(model.block_widths[block])
     g = np.zeros((len(limits), width), dtype=np.int64)
     H = np.zeros((len(limits), width * (width + 1) // 2), dtype=np.int64)
-    row_statistics(
-        model.parameters, model.block_starts, model.block_widths, where, block, residuals, weights, limits, g, H
-    )
+    blocks = (model.parameters, model.block_starts, model.block_widths, where, block)
+    right_sides(*blocks, residuals, weights, limits, g)
+    row_matrices(*blocks, weights, limits, H)
     return g, H
 
 
@@ -64,7 +72,7 @@ def test_norms_are_the_largest_of_each_row(model, block):
     lengths = np.sqrt((slow_features(model, block) ** 2).sum(axis=1))
     rows = np.zeros(len(WHERE), dtype=int) if block == model.order else WHERE[:, block]
     for row in range(len(largest)):
-        assert largest[row] == pytest.approx(lengths[rows == row].max(initial=0.0), rel=1e-12)
+        assert largest[row] == pytest.approx(lengths[rows == row].max(initial=SMALLEST_LIMIT), rel=1e-12)
 
 
 @pytest.mark.parametrize("model, block", BLOCKS)
@@ -107,13 +115,13 @@ NUMBERS = st.one_of(
     st.lists(NUMBERS, min_size=1, max_size=5),
     NUMBERS,
     st.sampled_from([1.0, 1 - 2.0**-40, 0.5, 1 / 3, 1e-3]),
-    st.one_of(st.floats(1e-12, 1e6), st.sampled_from([0.0, 1e-12, 1.0])),
+    st.one_of(st.floats(1e-12, 1e6), st.sampled_from([0.0, -1.0, 1e-300, 1e-12, 1.0, np.inf, np.nan])),
     st.booleans(),
 )
 def test_a_single_contribution_is_never_longer_than_its_weight(phi, residual, weight, limit, at_length):
     """In whole numbers: no rounding, of roots, quotients or products, may lengthen a term by one step."""
     length = float(np.sqrt(np.sum(np.square(np.array(phi) / 1e100)))) * 1e100
-    limits = np.array([max(length if at_length else limit, 1e-12)])  # no caller asks for a smaller one
+    limits = np.array([length if at_length else limit])
     model = CPModel([np.ones((1, len(phi))), np.array([phi])])  # the features of mode 0 are the row of mode 1
     g, H = statistics(model, np.zeros((1, 2), np.uint32), 0, np.array([residual]), np.array([weight]), limits)
     squared = Fraction(weight * STATISTIC_STEPS) ** 2
@@ -133,7 +141,7 @@ def test_a_full_length_contribution_nearly_reaches_its_weight(seed, width):
 
 @pytest.mark.parametrize("rank, shape", [(1, (30, 4)), (3, (20, 3, 5)), (10, (20, 3, 5)), (5, (6, 3, 5, 2))])
 def test_vectorised_statistics_are_the_plain_ones(rank, shape):
-    """g in the same whole numbers, H and limits to rounding; rows longer than what is kept, short ones, and none."""
+    """g and limits bit for bit, H up to rounding; rows longer than what is kept, short rows, and empty ones."""
     generator = np.random.default_rng(rank)
     model = CPModel([generator.normal(size=(size, rank)) for size in shape])
     where = np.column_stack([generator.integers(0, size, 6000) for size in shape]).astype(np.uint32)
@@ -141,18 +149,19 @@ def test_vectorised_statistics_are_the_plain_ones(rank, shape):
     residuals = generator.normal(size=len(where))
     entries = SortedEntries.of(where, residuals, shape, 2, np.float64)
     for mode, size in enumerate(shape):
-        limits, g, matrices = entries.value_statistics(model, mode)
+        matrices = entries.row_matrices(model, mode)
+        limits, g = matrices.limits, entries.right_sides(model, mode, matrices.limits)
         largest = np.zeros(size)
         feature_norms(model.parameters, model.block_starts, model.block_widths, where, mode, largest)
-        np.testing.assert_allclose(limits, np.maximum(largest, 1e-12), rtol=1e-14)
+        np.testing.assert_array_equal(limits, largest)
         right, triangles = statistics(model, where, mode, residuals, np.ones(len(where)), limits)
-        assert np.abs(g - right).max() <= 6000 * 1e-3  # terms on the edge of a grid step, if any
+        np.testing.assert_array_equal(g, right)
         H = square_matrices(triangles / STATISTIC_STEPS, rank)
         lower = np.tril(matrices.triangles.reshape(size, rank, -1)[:, :, :rank]) / limits[:, None, None] ** 2
         np.testing.assert_allclose(lower, np.tril(H), atol=1e-5)
         np.testing.assert_allclose(matrices.squares, (H**2).sum(), rtol=1e-6)
         np.testing.assert_allclose(matrices.trace, np.trace(H, axis1=1, axis2=2).sum(), rtol=1e-6)
-        noisy = g / STATISTIC_STEPS + generator.normal(size=g.shape) * (largest > 0)[:, None]
+        noisy = g / STATISTIC_STEPS + generator.normal(size=g.shape) * (triangles.any(axis=1))[:, None]
         slow = posterior_rows(noisy, H, 1.0, 0.0, 1 / 9, 1e-3, 1.0)
         np.testing.assert_allclose(matrices.posterior_rows(noisy, 1.0, 1 / 9, 1e-3, 1.0), slow, atol=1e-6)
 
@@ -162,5 +171,16 @@ def test_vectorised_statistics_are_the_plain_ones(rank, shape):
 def test_a_vectorised_contribution_is_never_longer_than_one(phi, residual):
     model = CPModel([np.ones((1, 3)), np.array([phi])])
     entries = SortedEntries.of(np.zeros((1, 2), np.uint32), np.array([residual]), (1, 1), 1, np.float64)
-    _, g, _ = entries.value_statistics(model, 0)
-    assert sum(int(number) ** 2 for number in g[0]) <= int(STATISTIC_STEPS) ** 2
+    for limits in (entries.row_matrices(model, 0).limits, np.array([0.5]), np.zeros(1), np.array([np.inf])):
+        g = entries.right_sides(model, 0, limits)
+        if g is not None:
+            assert sum(int(number) ** 2 for number in g[0]) <= int(STATISTIC_STEPS) ** 2
+
+
+def test_vectorised_right_hand_sides_refuse_features_that_are_longer_than_their_limit():
+    """One of the entries of a row, one row of several: a factor for the whole row does not fit it."""
+    model = CPModel([np.ones((3, 2)), np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]])])
+    where = np.array([[0, 0], [1, 1], [1, 2], [2, 0]], np.uint32)
+    entries = SortedEntries.of(where, np.ones(4), (3, 3), 2, np.float64)
+    assert entries.right_sides(model, 0, np.array([1.0, 4.99, 1.0])) is None
+    assert entries.right_sides(model, 0, np.array([1.0, 5.0, 1.0])) is not None

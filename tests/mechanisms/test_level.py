@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from tensorveil.mechanisms.level import Level, level_coordinates, level_sensitivity, release_level
 
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.data.observations import Observations
-from tensorveil.mechanisms.level import Level, level_coordinates, level_sensitivity, release_level
 from tensorveil.mechanisms.noisy_sums import CONTRIBUTION_STEPS
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import Bounds, clip

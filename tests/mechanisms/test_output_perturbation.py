@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
-from tensorveil.mechanisms.output import FLOAT_MARGIN, exact_sensitivity, release_rows
+from tensorveil.mechanisms.output import feature_bits
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.noise.source import NoiseSource
+from tensorveil.privacy.queries.exact_rows import MOST_BITS
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (5, 4, 3)
@@ -36,59 +37,67 @@ def test_the_declared_sensitivity_is_reached_within_one_percent_and_never_passed
     assert 0.99 < max(shares) <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("ridge", [0.01, 1.0])
-def test_exact_sensitivity_is_that_of_ridge_regression_solved_twice(ridge):
-    """S^-1 (g' - g) = S (c' - c), S = H^1/2: the noise-shaped change of the solved row, by brute force."""
-    rng = np.random.default_rng(1)
-    features, rows, values = rng.normal(size=(12, 3)), np.repeat(np.arange(3), 4), rng.uniform(-1, 1, 12)
-    roots, inverses = [], []
-    for row in range(3):
-        own = features[rows == row]
-        eigenvalues, vectors = np.linalg.eigh(own.T @ own + ridge * np.eye(3))
-        roots.append(vectors * np.sqrt(eigenvalues) @ vectors.T)
-        inverses.append(np.linalg.inv(roots[-1]))
-    declared = exact_sensitivity(np.array(inverses), features, rows, 3)
-    reached = np.zeros(3)
-    for place, row in enumerate(rows):
-        own = rows == row
-        stacked = np.vstack([features[own], np.sqrt(ridge) * np.eye(3)])
-        solved = []
-        for value in (-1.0, 1.0):
-            moved = values.copy()
-            moved[place] = value
-            target = np.concatenate([moved[own], np.zeros(3)])
-            solved.append(np.linalg.lstsq(stacked, target, rcond=None)[0])
-        reached[row] = max(reached[row], np.linalg.norm(roots[row] @ (solved[1] - solved[0])))
-    np.testing.assert_allclose(reached * FLOAT_MARGIN, declared)
-
-
-@pytest.mark.parametrize("event", [PureEvent(2.0), GaussianEvent(0.8)])
-def test_the_noise_on_solved_rows_has_the_stated_shape_and_size(event):
-    """With a single row the released correction before shrinking is H^-1 g + H^-1/2 n: its whitened size is known."""
-    rng = np.random.default_rng(2)
-    features, steps = rng.normal(size=(6, 2)), np.zeros(6, dtype=np.int64)
-    rows = np.tile(np.arange(1), 6)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_noise_on_solved_rows_has_the_stated_size(delta):
+    """In units of the sensitivity, a plane vector of norm-exponential noise, or of normal noise."""
+    shape, frozen = (1, 4, 3), tv.CPModel([RNG.normal(0, 0.7, (size, 2)) for size in (1, 4, 3)])
+    plan = tv.OutputPerturbation(blocks=(0,), frozen=frozen).plan(tv.CP(2), BOUNDS, "value", 2.0, delta, shape=shape)
+    where = np.argwhere(np.ones(shape))
+    observations = tv.Observations(where, np.linspace(1, 5, 12), shape)
 
     class Keeper(NoiseSource):
         def rows(self, statistic, **parameters):
-            self.kept = super().rows(statistic, **parameters)
-            return self.kept
+            released = super().rows(statistic, **parameters)
+            self.noise = released - statistic
+            return released
 
         def gaussian(self, statistic, **parameters):
-            self.kept = super().gaussian(statistic, **parameters)
-            return self.kept
+            released = super().gaussian(statistic, **parameters)
+            self.noise = released - statistic * parameters["grid"]
+            return released
 
     sizes = []
     for seed in range(400):
         source = Keeper(seed)
-        release_rows(features, steps, np.zeros(6), rows, 1, 0.3, event, source)
-        sizes.append(np.linalg.norm(source.kept[0]))
-    if isinstance(
-        event, PureEvent
-    ):  # divided by the sensitivity, the radius is Gamma(2, 1 / epsilon): mean 2 / epsilon
+        tv.fit(observations, plan, noise=source)
+        sizes.append(np.linalg.norm(source.noise[0]))
+    event = plan.stages[0].event
+    if isinstance(event, PureEvent):  # the radius is Gamma(2, 1 / epsilon): mean 2 / epsilon
         assert np.mean(sizes) == pytest.approx(2 / 2.0, rel=0.12)
-    else:  # divided by the sensitivity, a normal plane vector: mean radius sqrt(pi / 2) std
-        assert np.mean(sizes) == pytest.approx(np.sqrt(np.pi / 2) * 0.8, rel=0.12)
+    else:  # mean radius sqrt(pi / 2) std
+        assert np.mean(sizes) == pytest.approx(np.sqrt(np.pi / 2) * event.noise_multiplier, rel=0.12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 2**30), st.floats(1e-3, 2.0**20))
+def test_bits_fit_the_sums_or_are_refused_before_anything_is_paid(most, multiplier):
+    """The vault must not make the grid finer: the finer sums might not fit."""
+    from tensorveil.privacy.noise.source import LARGEST_SCALE, grid_for
+
+    bits = feature_bits(most, GaussianEvent(multiplier))
+    grid = 2.0 ** -(bits + 20)
+    assert multiplier <= LARGEST_SCALE * grid
+    assert grid <= grid_for(multiplier)
+    assert bits + most.bit_length() <= MOST_BITS or multiplier < 0.3
+    assert 2.0 ** -feature_bits(most, PureEvent(multiplier)) * most < 2.0**MOST_BITS
+
+
+def test_counts_that_do_not_fit_their_noise_are_refused_before_anything_is_paid():
+    class Counted:
+        unit, shape = tv.Unit.value(), SHAPE
+
+        def __len__(self):
+            return 2**30
+
+        def counts(self, mode):
+            return np.array([2**30])
+
+    for kind, block in (("cp", 0), ("tucker", "core")):
+        family, frozen = MODELS[kind]
+        made = tv.OutputPerturbation(blocks=(block,), frozen=frozen)
+        made.check_pattern(Counted(), made.plan(family, BOUNDS, "value", 2.0, 1e-3, shape=SHAPE))
+        with pytest.raises(tv.InputError, match="1,073,741,824 values"):
+            made.check_pattern(Counted(), made.plan(family, BOUNDS, "value", 24.0, 1e-3, shape=SHAPE))
 
 
 def test_rows_without_data_get_no_noise_and_stay():
@@ -126,10 +135,30 @@ def test_no_neighbour_of_a_random_tensor_is_told_apart(seed, shape, tucker, delt
 
 def test_the_first_stage_is_paid_for_in_the_same_guarantee():
     plan = tv.OutputPerturbation().plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=SHAPE)
-    first = plan.settings["first"]
+    first = plan.settings.first
     assert first.epsilon == pytest.approx(0.5)
     assert [stage.event for stage in plan.stages[: len(first.stages)]] == [stage.event for stage in first.stages]
+    assert [stage.name for stage in plan.stages[: len(first.stages)]] == [
+        f"first stage, {stage.name}" for stage in first.stages
+    ]
     assert plan.stages[-1].theorem == "output-exact"
+
+
+def test_the_first_mechanism_is_asked_whether_the_pattern_fits(monkeypatch):
+    def refuse(self, pattern, plan):
+        raise tv.InputError("too many for me")
+
+    monkeypatch.setattr(tv.StatisticPerturbation, "check_pattern", refuse)
+    plan = tv.OutputPerturbation().plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=SHAPE)
+    with pytest.raises(tv.InputError, match="too many"):
+        tv.fit(OBSERVATIONS, plan)
+
+
+def test_a_plan_without_names_serves_observations_with_names():
+    names = ("user", "film", "day")
+    named = tv.Observations(WHERE, OBSERVATIONS.values, SHAPE, mode_names=names)
+    plan = tv.OutputPerturbation().plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=SHAPE)
+    assert tv.fit(named, plan, seed=0).model == tv.fit(OBSERVATIONS, plan, seed=0).model
 
 
 @pytest.mark.parametrize("unit", ["entry", "slice:0", "slice_values:0"])

@@ -2,10 +2,6 @@
 
 import numpy as np
 import pytest
-
-from tensorveil.audit.neighbours import neighbours
-from tensorveil.data.observations import Observations
-from tensorveil.mechanisms.noisy_sums import CONTRIBUTION_STEPS
 from tensorveil.mechanisms.private_offsets import (
     RowSums,
     add_offsets,
@@ -15,6 +11,10 @@ from tensorveil.mechanisms.private_offsets import (
     release_row_sums,
     sums_sensitivity,
 )
+
+from tensorveil.audit.neighbours import neighbours
+from tensorveil.data.observations import Observations
+from tensorveil.mechanisms.noisy_sums import CONTRIBUTION_STEPS
 from tensorveil.models.cp import CP
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent

@@ -133,3 +133,12 @@ def test_wrong_options_are_errors(options):
 def test_a_core_too_large_for_its_matrix_is_refused_in_the_plan():
     with pytest.raises(tv.InputError, match="core"):
         tv.StatisticPerturbation().plan(tv.Tucker(ranks=(9, 9, 9)), BOUNDS, "value", 1.0, shape=(20, 20, 20))
+
+
+@pytest.mark.parametrize("unit", ["value", "slice:0"])
+def test_a_plan_without_names_serves_observations_with_names(unit):
+    """Stages are known by the names that they have in the plan."""
+    plain = small()
+    named = tv.Observations(plain.coordinates, plain.values, plain.shape, mode_names=("user", "film", "day"))
+    plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(rank=2), BOUNDS, unit, 1.0, 1e-6, shape=plain.shape)
+    assert tv.fit(named, plan, seed=0).model == tv.fit(plain, plan, seed=0).model

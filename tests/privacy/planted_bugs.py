@@ -22,7 +22,6 @@ from privacy.planting import (
     SHAPE,
     CaughtError,
     Patch,
-    Through,
     main,
     many_users,
     planted,
@@ -35,14 +34,13 @@ from privacy.planting import (
 from tensorveil.audit.lower_bounds import lower_bound_from_scores
 from tensorveil.audit.replays import replay
 from tensorveil.kernels.reference import gradients
-from tensorveil.mechanisms import (
-    gradient_perturbation,
-    input_perturbation,
-    statistic_perturbation,
-)
+from tensorveil.mechanisms import input as input_perturbation
+from tensorveil.privacy import vault
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.queries import row_sums
+from tensorveil.privacy.queries.gradients import RowGradients
+from tensorveil.privacy.stages import Norm
 from tensorveil.release import fitting
 
 SURE = 1 - 1e-6  # confidence of audits
@@ -55,18 +53,19 @@ SAMPLED = tv.GradientPerturbation(steps=4, sampling_probability=0.5)
 
 @planted(
     "half the noise, asked for",
-    "gradient_perturbation._joint_step",
+    "vault._law",
     "replay: cost of the calls against the plan",
     lambda: replay_all(JOINT, tensor(), "entry", 4.0, 1e-6),
     "Gaussian precision",
 )
 def half_the_noise_asked_for(patch: Patch) -> None:
-    sound = gradient_perturbation._joint_step
+    sound = vault._law
 
-    def weak(data, where, values, model, m, noise_multiplier, share, source):
-        return sound(data, where, values, model, m, noise_multiplier / 2, share, source)
+    def weak(*arguments):
+        law = sound(*arguments)
+        return replace(law, scale=law.scale / 2)
 
-    patch.setattr(gradient_perturbation, "_joint_step", weak)
+    patch.setattr(vault, "_law", weak)
 
 
 @planted(
@@ -127,54 +126,52 @@ def audit_gaussian() -> None:
 
 @planted(
     "sensitivity m instead of 2m",
-    "gradient_perturbation.row_sensitivity",
+    "RowGradients.sensitivity",
     "replay: a statistic moves too far",
     lambda: replay_one_value(ROWS, 0.0),
     "declared sensitivity",
 )
 def sensitivity_m_not_2m(patch: Patch) -> None:
-    patch.setattr(gradient_perturbation, "row_sensitivity", lambda clip_norm, unit: clip_norm)
+    sound = RowGradients.sensitivity
+
+    def halved(self, unit):
+        return tuple(replace(change, bound=change.bound / 2) for change in sound(self, unit))
+
+    patch.setattr(RowGradients, "sensitivity", halved)
 
 
 @planted(
     "noise missing on one block",
-    "gradient_perturbation._joint_step",
+    "Vault._noised",
     "replay: the next step, or the release, differs",
     lambda: replay_all(JOINT, tensor(), "entry", 4.0, 1e-6),
     "declared sensitivity|bit for bit|one shape and scale",
 )
 def noise_missing_on_one_block(patch: Patch) -> None:
-    sound = gradient_perturbation._joint_step
+    sound, last = vault.Vault._noised, 2 * SHAPE[-1]  # numbers of the last factor matrix of rank 2
 
-    def gaps(data, where, values, model, m, noise_multiplier, share, source):
-        last = int(model.block_starts[-1])
+    def gaps(self, total, event, change):
+        answer = sound(self, total, event, change)
+        values = np.concatenate([answer.values[:-last], total[-last:] * change.grid])
+        return replace(answer, values=values)
 
-        def gaussian(statistic, **parameters):
-            released = source.gaussian(statistic, **parameters)
-            released[last:] = statistic[last:] * parameters["grid"]
-            return released
-
-        return sound(data, where, values, model, m, noise_multiplier, share, Through(source, gaussian=gaussian))
-
-    patch.setattr(gradient_perturbation, "_joint_step", gaps)
+    patch.setattr(vault.Vault, "_noised", gaps)
 
 
 @planted(
     "budget not divided by iterations",
-    "GradientPerturbation._pure",
+    "Vault._noised",
     "replay: cost of the calls against the plan",
     lambda: replay_all(ROWS, tensor(), "value", 4.0, 0.0),
     "pure epsilon",
 )
 def budget_not_divided(patch: Patch) -> None:
-    sound = tv.GradientPerturbation._pure
+    sound = vault.Vault._noised
 
-    def whole(self, request, form):
-        design = sound(self, request, form)
-        epsilons = tuple(design.settings["steps"] * part for part in design.settings["epsilons"])
-        return replace(design, settings={**design.settings, "epsilons": epsilons})
+    def whole(self, total, event, change):
+        return sound(self, total, replace(event, epsilon=ROWS.steps * event.epsilon), change)
 
-    patch.setattr(tv.GradientPerturbation, "_pure", whole)
+    patch.setattr(vault.Vault, "_noised", whole)
 
 
 @planted(
@@ -246,21 +243,19 @@ def shuffled_batch(count: int, probability: float, seed: int | None = None) -> n
 
 
 @planted(
-    "batch not Poisson, in the mechanism",
-    "gradient_perturbation._joint_step",
+    "batch not Poisson, in the vault",
+    "Vault._sampled",
     "replay: steps without coins cost a whole step",
     lambda: replay_all(SAMPLED, tensor(), "value", 4.0, 1e-6),
     "Gaussian precision",
     slow=True,
 )
-def batch_not_poisson_in_the_mechanism(patch: Patch) -> None:
-    sound = gradient_perturbation._joint_step
+def batch_not_poisson_in_the_vault(patch: Patch) -> None:
+    def shuffled(self, event):
+        share = event.sampling_probability
+        return tuple(shard.kept(shuffled_batch(len(shard), share, seed=0)) for shard in self._shards)
 
-    def shuffled(*arguments):
-        *rest, source = arguments
-        return sound(*rest, Through(source, coins=lambda count, share: shuffled_batch(count, share, seed=0)))
-
-    patch.setattr(gradient_perturbation, "_joint_step", shuffled)
+    patch.setattr(vault.Vault, "_sampled", shuffled)
 
 
 @planted(
@@ -457,28 +452,23 @@ def table_in_fractions() -> None:
 
 @planted(
     "empty rows without noise under entry",
-    "gradient_perturbation._row_step",
+    "Vault._noised",
     "replay: calls differ in shape",
     lambda: replay_all(ROWS, tensor(), "entry", 4.0, 0.0),
     "one shape and scale",
 )
 def empty_rows_without_noise(patch: Patch) -> None:
-    sound = gradient_perturbation._row_step
+    sound = vault.Vault._noised
 
-    def sparing(*arguments):
-        *rest, source = arguments
+    def sparing(self, total, event, change):
+        if change.norm is not Norm.ROWS:
+            return sound(self, total, event, change)
+        known, values = total.any(axis=1), np.zeros(total.shape)
+        answer = sound(self, total[known], event, change)
+        values[known] = answer.values
+        return replace(answer, values=values)
 
-        def rows(statistic, **parameters):
-            known, released = np.flatnonzero(statistic.any(axis=1)), np.zeros_like(statistic)
-            if known.size:
-                noisy = source.rows(statistic[known], **parameters)
-                both = min(len(noisy), len(known))  # a replay answers with the rows that the other run had
-                released[known[:both]] = noisy[:both]
-            return released
-
-        return sound(*rest, Through(source, rows=rows))
-
-    patch.setattr(gradient_perturbation, "_row_step", sparing)
+    patch.setattr(vault.Vault, "_noised", sparing)
 
 
 if __name__ == "__main__":

@@ -52,17 +52,6 @@ class PlantedBug:
         raise AssertionError(f"{self.name}: not caught")
 
 
-class Through:
-    """A source of noise with some answers replaced by a planted bug; everything else goes to the source."""
-
-    def __init__(self, source: Any, **replaced: Callable[..., Any]) -> None:
-        self._source = source
-        self.__dict__.update(replaced)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-
 BUGS: list[PlantedBug] = []
 
 
@@ -141,7 +130,7 @@ the noise, keeps its key after a fork or tosses no real coins passes it. Those a
 counts outputs would see a column that is off by a hair: tables are checked number by number, wherever one is made.
 
 More bugs are planted beside the mechanisms they belong to: `tests/audit/test_replays.py`,
-`tests/mechanisms/test_gradient_perturbation.py`.
+`tests/mechanisms/test_gradient.py`.
 """
 
 

@@ -167,12 +167,24 @@ def test_what_a_replay_runs_with_is_not_trusted(monkeypatch: pytest.MonkeyPatch)
     assert not any(release.guarantee.publishable for release in released)
 
 
-def test_rows_are_refused_by_name() -> None:
-    with pytest.raises(InputError, match=r"no exact sampler .*; use a plan with delta above 0"):
-        ExactNoise().rows(np.zeros((2, 2)), sensitivity=1.0, epsilon=1.0)
+@pytest.mark.parametrize("width", [1, 4])
+def test_rows_have_a_gamma_radius_from_opendp_gaussians(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    taken = ExactNoise._gaussian_steps
+
+    def seen(self: ExactNoise, scale: float, count: int) -> np.ndarray:
+        drawn.append(count)
+        return taken(self, scale, count)
+
+    monkeypatch.setattr(ExactNoise, "_gaussian_steps", seen)
+    released = ExactNoise().rows(np.zeros((2000, width), np.int64), grid=2.0**-22, sensitivity=3.0, epsilon=2.0)
+    assert sum(drawn) >= 2000 * width
+    assert stats.kstest(np.linalg.norm(released, axis=1), stats.gamma(width, scale=1.5).cdf).pvalue > UNLIKELY
+
+
+def test_a_plan_with_noise_on_rows_may_be_published() -> None:
     plan = tv.GradientPerturbation().plan(tv.CP(2), BOUNDS, "value", 4.0, shape=SHAPE)
-    with pytest.raises(InputError, match="no exact sampler"):
-        tv.fit(observations(), plan, noise=ExactNoise())
+    assert tv.fit(observations(), plan, noise=ExactNoise()).guarantee.publishable
 
 
 def test_seeds_and_wrong_use_are_refused() -> None:

@@ -95,7 +95,7 @@ def test_an_unknown_status_is_an_error():
 
 @pytest.mark.parametrize("seed", [None, 1])
 def test_a_published_algorithm_is_claimed_and_never_publishable(seed):
-    mechanism = tv.published.InputPerturbation()
+    mechanism = tv.published.PublishedInput()
     claimed = mechanism.run(OBSERVATIONS, tv.CP(rank=2), 1.0, tv.SGD(iterations=2), seed=seed).guarantee
     assert claimed.status == "claimed"
     assert not claimed.publishable

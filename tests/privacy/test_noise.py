@@ -16,6 +16,7 @@ from scipy import stats
 
 from tensorveil.errors import InputError
 from tensorveil.kernels import sampling
+from tensorveil.privacy.noise import secret_words
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.channels import design_channel
 from tensorveil.privacy.noise.source import NoiseSource, check_headroom, grid_for, round_to_grid, round_toward_zero
@@ -191,33 +192,6 @@ def test_gaussian_of_the_integers_by_its_exact_chances() -> None:
     assert stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue > UNLIKELY
 
 
-@pytest.mark.parametrize("width", [1, 2, 7])
-def test_rows_have_a_gamma_radius_and_no_direction(width: int) -> None:
-    sensitivity = np.where(np.arange(60_000) % 2 == 0, 0.5, 3.0)
-    released = NoiseSource(5).rows(np.zeros((60_000, width)), sensitivity=sensitivity, epsilon=2.0)
-    radius = np.linalg.norm(released, axis=1)
-    for s in (0.5, 3.0):
-        assert stats.kstest(radius[sensitivity == s], stats.gamma(width, scale=s / 2).cdf).pvalue > UNLIKELY
-    direction = released / radius[:, None]
-    assert np.abs(direction.mean(axis=0)).max() < 5 / math.sqrt(60_000)
-    assert direction.T @ direction / 60_000 == pytest.approx(np.eye(width) / width, abs=0.01)
-
-
-def test_rows_are_rounded_to_a_grid_that_knows_the_scale_only() -> None:
-    released = NoiseSource(5).rows(np.full((1000, 3), math.pi), sensitivity=0.8, epsilon=1.0)
-    steps = released / 2.0**-21
-    assert (steps == np.rint(steps)).all()
-    assert (steps % 2 == 1).any()
-
-
-def test_shaped_rows() -> None:
-    shape = np.array([[2.0, 0.0], [1.0, 0.5]])
-    statistic = np.tile([10.0, -5.0], (50_000, 1))
-    released = NoiseSource(6).rows(statistic, sensitivity=1.0, epsilon=1.0, shaping=shape)
-    radius = np.linalg.norm(np.linalg.solve(shape, (released - statistic).T), axis=0)
-    assert stats.kstest(radius, stats.gamma(2).cdf).pvalue > UNLIKELY
-
-
 def test_channel_frequencies() -> None:
     channel = design_channel((1.0, 2.0, 3.0, 4.0, 5.0), 3.0)
     symbols = np.repeat(np.arange(5), 40_000)
@@ -240,6 +214,62 @@ def test_channel_at_the_edges_of_its_table() -> None:
 
     outputs = Edges(1).channel(np.ones(2 * len(ends) - 1, np.int64), channel)
     assert outputs.tolist() == [symbol + after for symbol in range(len(ends)) for after in (0, 1)][:-1]
+
+
+class GivenWords(NoiseSource):
+    """Hands out words made by hand, first those of `first`, then those of `second`."""
+
+    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
+        super().__init__(1)
+        self.given = [first, second]
+
+    def _words(self, count: int) -> np.ndarray:
+        words = self.given.pop(0)
+        assert len(words) == count
+        return words
+
+
+def test_a_value_between_two_levels_has_a_mixture_of_their_chances() -> None:
+    """Not for evenly spaced levels alone; a value on a level, or beyond the last one, has that level's chances."""
+    channel = design_channel((1.0, 2.0, 4.0, 5.0), 3.0)
+    places = {0.3: {0: 1.0}, 2.0: {1: 1.0}, 1.25: {0: 0.75, 1: 0.25}, 3.5: {1: 0.25, 2: 0.75}, 9.0: {3: 1.0}}
+    for seed, (value, mixture) in enumerate(places.items()):
+        outputs = NoiseSource(seed).dithered_channel(np.full((200, 500), value), channel)
+        assert outputs.shape == (200, 500)
+        expected = sum(share * channel.counts[level] / 2.0**62 for level, share in mixture.items())
+        observed = np.bincount(outputs.ravel(), minlength=channel.counts.shape[1])
+        assert stats.chisquare(observed, 100_000 * expected, sum_check=False).pvalue > UNLIKELY
+    with pytest.raises(InputError, match="finite"):
+        NoiseSource(1).dithered_channel(np.array([1.0, math.nan]), channel)
+
+
+def test_the_share_of_a_dithered_value_is_exact() -> None:
+    """The last word that takes the upper level and the first that does not; the symbol tells which it was."""
+    channel = design_channel((0.0, 1.0), 8.0)
+    word = int(Fraction(0.3) * 2**62)
+    low = np.zeros(2, np.uint64)  # of each level's symbols the first
+    tops = np.full(2, 2**64 - 1, np.uint64)
+    first = np.array([(word - 1) << 2, word << 2], dtype=np.uint64)
+    for words in (low, tops):
+        drawn = GivenWords(first, words).dithered_channel(np.full(2, 0.3), channel)
+        exact = GivenWords(words, words).channel(np.array([1, 0]), channel)
+        assert drawn.tolist() == exact.tolist()
+    assert channel.counts[0].argmax() != channel.counts[1].argmax()
+
+
+def test_a_dithered_value_depends_on_its_own_words_and_not_on_its_place() -> None:
+    channel = design_channel((1.0, 2.0, 3.0, 4.0, 5.0), 2.0)
+    rng = np.random.default_rng(4)
+    values, first, second = rng.uniform(1, 5, 3000), *rng.integers(0, 2**64, (2, 3000), dtype=np.uint64)
+    drawn = GivenWords(first, second).dithered_channel(values, channel)
+    order = rng.permutation(3000)
+    assert (GivenWords(first[order], second[order]).dithered_channel(values[order], channel) == drawn[order]).all()
+    changed = values.copy()
+    changed[7] = 5.0 if drawn[7] == 0 else 1.0
+    other = GivenWords(first, second).dithered_channel(changed, channel)
+    assert set(np.flatnonzero(other != drawn)) <= {7}
+    alike = GivenWords(np.full(3000, first[0]), np.full(3000, second[0]))
+    assert len(set(alike.dithered_channel(np.full(3000, 3.4), channel).tolist())) == 1
 
 
 def test_noise_does_not_depend_on_the_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,11 +303,11 @@ def test_coins(probability: float) -> None:
     assert NoiseSource(9).coins(100, 1.0).all()
 
 
-@pytest.mark.parametrize("method", ["laplace", "gaussian"])
+@pytest.mark.parametrize("method", ["laplace", "gaussian", "rows"])
 def test_the_statistic_shifts_the_release_and_nothing_else(method: str) -> None:
     statistic = np.random.default_rng(0).integers(-(2**40), 2**40, (30, 4))
     options = {"grid": 2.0**-30, "sensitivity": 5}
-    options |= {"epsilon": 0.5} if method == "laplace" else {"noise_std": 1.0}
+    options |= {"noise_std": 1.0} if method == "gaussian" else {"epsilon": 0.5}
     noisy = getattr(NoiseSource(1), method)(statistic, **options)
     alone = getattr(NoiseSource(1), method)(np.zeros_like(statistic), **options)
     assert ((noisy - alone) / 2.0**-30 == statistic).all()
@@ -321,6 +351,7 @@ def test_headroom() -> None:
 
 
 ZEROS = np.zeros(3, np.int64)
+PAIRS = np.zeros((3, 2), np.int64)
 WRONG: list[tuple[str, Callable[[NoiseSource], object]]] = [
     ("whole numbers", lambda s: s.laplace(np.zeros(3), grid=1.0, sensitivity=1, epsilon=1.0)),  # type: ignore[arg-type]
     ("sensitivity", lambda s: s.laplace(ZEROS, grid=1.0, sensitivity=0, epsilon=1.0)),
@@ -333,11 +364,15 @@ WRONG: list[tuple[str, Callable[[NoiseSource], object]]] = [
     ("sensitivity", lambda s: s.gaussian(ZEROS, grid=2.0**-30, sensitivity=0.0, noise_std=1.0)),
     ("noise_std", lambda s: s.gaussian(ZEROS, grid=2.0**-20, sensitivity=1.0, noise_std=1.0)),
     ("noise_std", lambda s: s.gaussian(ZEROS, grid=2.0**-60, sensitivity=1.0, noise_std=1.0)),
-    ("sensitivity", lambda s: s.rows(np.zeros((2, 2)), sensitivity=np.array([1.0, 0.0]), epsilon=1.0)),
-    ("finite", lambda s: s.rows(np.full((2, 2), np.nan), sensitivity=1.0, epsilon=1.0)),
-    ("invertible", lambda s: s.rows(np.zeros((2, 2)), sensitivity=1.0, epsilon=1.0, shaping=np.ones((2, 2)))),
-    ("shaping", lambda s: s.rows(np.zeros((2, 2)), sensitivity=1.0, epsilon=1.0, shaping=np.eye(3))),
-    ("sensitivity", lambda s: s.rows(np.zeros((2, 2)), sensitivity=np.ones(3), epsilon=1.0)),
+    ("whole numbers", lambda s: s.rows(np.zeros((2, 2)), grid=2.0**-20, sensitivity=1.0, epsilon=1.0)),  # type: ignore[arg-type]
+    ("table", lambda s: s.rows(ZEROS, grid=2.0**-20, sensitivity=1.0, epsilon=1.0)),
+    ("table", lambda s: s.rows(np.zeros((3, 0), np.int64), grid=2.0**-20, sensitivity=1.0, epsilon=1.0)),
+    ("sensitivity", lambda s: s.rows(PAIRS, grid=2.0**-20, sensitivity=0.0, epsilon=1.0)),
+    ("epsilon", lambda s: s.rows(PAIRS, grid=2.0**-20, sensitivity=1.0, epsilon=math.nan)),
+    ("epsilon", lambda s: s.rows(PAIRS, grid=2.0**-20, sensitivity=1.0, epsilon=1e-11)),
+    ("power of two", lambda s: s.rows(PAIRS, grid=0.3, sensitivity=100.0, epsilon=1.0)),
+    ("change the grid", lambda s: s.rows(PAIRS, grid=0.125, sensitivity=1.0, epsilon=1.0)),
+    ("change the grid", lambda s: s.rows(PAIRS, grid=2.0**-51, sensitivity=1.0, epsilon=1.0)),
     ("symbols", lambda s: s.channel(np.array([2]), design_channel((0.0, 1.0), 1.0))),
     ("symbols", lambda s: s.channel(np.array([-1]), design_channel((0.0, 1.0), 1.0))),
     ("scores", lambda s: s.choose(np.array([0.0, math.nan]), sensitivity=1.0, epsilon=1.0)),
@@ -362,7 +397,7 @@ def test_the_bits_are_chacha20() -> None:
     """First words of the key stream of RFC 8439, appendix A.1, test vectors 1 and 2 (key 0, counters 0 and 1)."""
     from randomgen import ChaCha
 
-    words = ChaCha(key=0, rounds=noise.ROUNDS).random_raw(16).view("<u4")
+    words = ChaCha(key=0, rounds=secret_words.ROUNDS).random_raw(16).view("<u4")
     assert [hex(word) for word in words[:4]] == ["0xade0b876", "0x903df1a0", "0xe56a5d40", "0x28bd8653"]
     assert [hex(word) for word in words[16:20]] == ["0xbee7079f", "0x7a385155", "0x7c97ba98", "0xd082d73"]
     assert NoiseSource()._chacha.bit_generator.state["state"]["rounds"] == 20
@@ -378,6 +413,15 @@ def test_seeds() -> None:
     assert len({source.key(), source.key(), NoiseSource().key(), NoiseSource().key()}) == 4
     with pytest.raises(InputError, match="seed"):
         NoiseSource(-1)
+
+
+@pytest.mark.parametrize("seed", [5, None])
+def test_a_source_cannot_be_told_another_seed_nor_be_given_other_methods(seed: int | None) -> None:
+    source = NoiseSource(seed)
+    for name, value in (("seeded", False), ("_seed", None), ("laplace", lambda statistic, **_: statistic)):
+        with pytest.raises(AttributeError):
+            setattr(source, name, value)
+    assert source.seeded == (seed is not None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Privacy noise is drawn in noise.py and nowhere else; the published algorithms' claimed noise in published.py."""
+"""Random bits for privacy come from secret_words.py alone; the noise that is merely claimed, from published.py."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import tensorveil
 
 ROOT = Path(tensorveil.__file__).parent
-DRAWERS = {"privacy/noise/source.py", "published.py"}
+DRAWERS = {"privacy/noise/secret_words.py", "published.py"}
 PRIVATE_ROOMS = ("privacy", "mechanisms", "release", "audit", "kernels")
 FILES = sorted(path for room in PRIVATE_ROOMS for path in (ROOT / room).rglob("*.py"))
 # randomness that is no noise: which names a file may use, and what for

@@ -196,3 +196,20 @@ def test_a_loaded_release_keeps_its_certificate():
     loaded = tv.Release.load(folder)
     assert Certificate.of(loaded).to_json() == (folder / "certificate.json").read_text()
     assert Certificate.of(loaded).epsilon == release.guarantee.epsilon
+
+
+@pytest.mark.parametrize(
+    "mechanism, told",
+    [
+        (tv.InputPerturbation(levels=(1, 3, 5), solver="als"), True),
+        (tv.WithOffsets(tv.InputPerturbation(levels=(1, 3, 5), solver="als")), True),
+        (tv.InputPerturbation(solver="als"), False),  # the rule reads the bounds alone
+        (tv.InputPerturbation(levels="continuous", solver="als"), False),
+        (tv.InputPerturbation(levels=(1, 3, 5), noise="laplace", solver="als"), False),  # unused
+    ],
+    ids=str,
+)
+def test_levels_that_the_caller_chose_are_an_assumption_that_the_caller_is_trusted_with(mechanism, told):
+    plan = mechanism.plan(tv.CP(1), tv.Bounds(1, 5), "value", 2.0, shape=SHAPE, mode_names=NAMES)
+    trusted = Certificate.of(tv.fit(observations(), plan)).assumptions_trusted
+    assert ("the levels of the channel were chosen without looking at the values" in trusted) == told

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.mechanisms.auto import choose
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.release import fitting
 
@@ -112,6 +113,28 @@ def test_complete_is_plan_and_fit_in_one():
     assert release.model == apart.model
     assert release.guarantee == apart.guarantee
     assert "user" in release.guarantee.neighbours
+
+
+def test_a_plan_for_observations_says_why_and_fit_takes_it():
+    planned = tv.plan(OBSERVATIONS, tv.CP(2), BOUNDS, "entry", 1.0, 1e-6, expected_count=60)
+    assert planned.reason == choose("auto", planned.request).reason
+    assert str(planned).endswith(f"why this mechanism: {planned.reason}")
+    options = {"expected_count": 60, "seed": 3}
+    assert tv.fit(OBSERVATIONS, planned, seed=3).model == (
+        tv.complete(OBSERVATIONS, tv.CP(2), BOUNDS, "entry", 1.0, 1e-6, **options).model
+    )
+    own = tv.StatisticPerturbation(sweeps=1)
+    assert tv.plan(OBSERVATIONS, tv.CP(2), BOUNDS, "value", 1.0, mechanism=own).mechanism == own
+    assert tv.plan(OBSERVATIONS, "cp", BOUNDS, "value", 1.0).request.family == tv.CP(4)  # the second largest mode
+    with pytest.raises(tv.InputError, match="add the parentheses"):
+        tv.plan(OBSERVATIONS, tv.CP(2), BOUNDS, "value", 1.0, mechanism=tv.StatisticPerturbation)
+
+
+def test_a_plan_does_not_tell_a_shape_that_is_private():
+    table = {"user": ["a", "b"], "film": [1, 2], "stars": [1.0, 2.0]}
+    read_off = tv.Observations.from_table(table, modes=["user", "film"], value="stars")
+    with pytest.raises(tv.UnprovenError, match="labels must be public"):
+        tv.plan(read_off, tv.CP(1), BOUNDS, "entry", 1.0, 1e-6, mechanism=tv.StatisticPerturbation())
 
 
 def test_complete_hands_on_at_most_and_expected_count():

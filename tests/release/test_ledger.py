@@ -1,8 +1,12 @@
 """The ledger: what is reserved counts, what was drawn is never given back, and every refusal says why."""
 
+import dataclasses
 import json
 import os
 import pickle
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +15,9 @@ import tensorveil as tv
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.accounting.filters import Charge
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.release.ledger import ledger as ledgers
+from tensorveil.release.certificate.verification import record_folder
+from tensorveil.release.ledger import reservation as ledgers
+from tensorveil.release.ledger.chain import Chain
 from tensorveil.release.ledger.ledger import Ledger
 
 SHAPE, NAMES = (6, 5, 4), ("user", "film", "day")
@@ -49,7 +55,7 @@ def test_reserved_is_spent_whether_or_not_it_is_finished(ledger):
     first.commit("done")
     ledger.reserve("films", pure(0.7)).draw()  # never committed, as after a crash
     found = ledger.spent("films")
-    assert (found.epsilon, found.share, found.committed, found.unfinished) == (1.0, 1.0, 1, 1)
+    assert (found.epsilon, found.share, found.drawn, found.unfinished) == (1.0, 1.0, 1, 1)
     assert ledger.remaining("films").pure_epsilon == 0
     with pytest.raises(tv.BudgetError, match="nothing is left"):
         ledger.reserve("films", pure(1e-9))
@@ -77,7 +83,7 @@ def test_nothing_is_drawn_twice_on_one_reservation(ledger):
         reservation.draw()
     reservation.commit()
     for act in (reservation.draw, reservation.commit, lambda: reservation.void("changed my mind")):
-        with pytest.raises(tv.BudgetError, match="committed"):
+        with pytest.raises(tv.BudgetError, match="got it drawn;"):
             act()
     with pytest.raises(tv.InputError, match="stay in the process"):
         pickle.dumps(reservation)
@@ -224,11 +230,23 @@ def test_a_run_that_fails_after_drawing_is_spent_and_says_so(ledger, monkeypatch
         raise ArithmeticError("noise went wrong")
 
     monkeypatch.setattr(tv.StatisticPerturbation, "run", broken)
-    with pytest.raises(ArithmeticError, match="noise went wrong") as caught:
+    spent = "reservation 2 of data set 'films' counts as spent"
+    with pytest.raises(tv.SpentError, match=f"{spent}: noise went wrong") as caught:
+        tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
+    assert isinstance(caught.value.__cause__, ArithmeticError)
+    assert isinstance(caught.value, tv.TensorveilError)
+    assert ledger.spent("films").epsilon == 0.4
+    assert ledger.spent("films").unfinished == 1
+
+
+def test_an_interrupted_run_is_spent_and_stays_an_interrupt(ledger, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tv.StatisticPerturbation, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
         tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
     assert caught.value.__notes__ == ["reservation 2 of data set 'films' counts as spent"]
-    assert ledgers.counts_as_spent(caught.value)
-    assert ledger.spent("films").epsilon == 0.4
     assert ledger.spent("films").unfinished == 1
 
 
@@ -237,10 +255,9 @@ def test_a_reservation_that_cannot_be_drawn_on_is_spent_and_says_so(ledger, monk
         raise tv.BudgetError("the ledger must be free")
 
     monkeypatch.setattr(ledgers.Reservation, "draw", busy)
-    with pytest.raises(tv.BudgetError, match="must be free") as caught:
+    with pytest.raises(tv.SpentError, match="must be free"):  # a BudgetError would say that nothing is spent
         tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
     assert ledger.spent("films").epsilon == 0.4
-    assert ledgers.counts_as_spent(caught.value)  # or the command line would say that nothing is spent
 
 
 @pytest.mark.parametrize(
@@ -255,9 +272,8 @@ def test_a_reservation_that_cannot_be_drawn_on_is_spent_and_says_so(ledger, monk
     ],
 )
 def test_what_cannot_be_charged_is_refused_before_anything_is_spent(ledger, options, message):
-    with pytest.raises(tv.InputError, match=message) as caught:
+    with pytest.raises(tv.InputError, match=message):
         tv.fit(DATA, plan_for(), **{"ledger": ledger, "dataset": "films"} | options)
-    assert not ledgers.counts_as_spent(caught.value)
     assert states(ledger) == ["dataset"]
 
 
@@ -274,7 +290,7 @@ def test_wrong_data_and_published_algorithms_spend_nothing(ledger):
     other = tv.Observations(DATA.coordinates, DATA.values, (6, 5, 5), mode_names=NAMES)
     with pytest.raises(tv.InputError, match="plan's shape"):
         tv.fit(other, plan_for(), ledger=ledger, dataset="films")
-    published = tv.published.InputPerturbation().plan(tv.CP(2), 1.0, tv.SGD(iterations=1))
+    published = tv.published.PublishedInput().plan(tv.CP(2), 1.0, tv.SGD(iterations=1))
     with pytest.raises(tv.UnprovenError, match="proven price"):
         tv.fit(DATA, published, ledger=ledger, dataset="films")
     assert states(ledger) == ["dataset"]
@@ -289,6 +305,73 @@ def test_a_price_that_rests_on_the_size_of_slices_is_checked_against_the_data(tm
     Ledger.create(ledger.path, "true", "slice:user", 10.0, at_most=20)
     tv.fit(DATA, plan, ledger=ledger, dataset="true")
     assert ledger.spent("true").epsilon == 4.0
+
+
+# --- folders
+
+
+def test_the_ledger_knows_a_folder_only_once_it_was_saved(ledger, tmp_path):
+    release = tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
+    assert (ledger.spent("films").drawn, ledger.spent("films").saved) == (1, 0)
+    assert [one["reservation"] for one in ledger.export()["datasets"]["films"]["without_folder"]] == [2]
+    with pytest.raises(tv.InputError, match="must not exist yet"):
+        release.save(tmp_path)
+    assert states(ledger)[-1] == "commit"
+    folder = release.save(tmp_path / "one")
+    assert ledger.entries()[-1]["digest"] == json.loads((folder / "certificate.json").read_text())["digest"]
+    assert (ledger.spent("films").drawn, ledger.spent("films").saved, ledger.spent("films").epsilon) == (0, 1, 0.4)
+    assert ledger.export()["datasets"]["films"]["without_folder"] == []
+    pickle.loads(pickle.dumps(release)).save(tmp_path / "copy")
+    assert states(ledger).count("save") == 1  # the same folder again
+    assert tv.Release.load(tmp_path / "copy").paid_by is None
+
+
+def test_a_ledger_that_is_gone_does_not_keep_a_release_from_being_saved(ledger, tmp_path):
+    release = tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
+    moved = ledger.path.rename(tmp_path / "moved.sqlite")
+    folder = release.save(tmp_path / "out")
+    assert Ledger(moved).spent("films").drawn == 1
+    assert record_folder(moved, folder).ledger.reservation == "2"
+    assert Ledger(moved).spent("films").saved == 1
+
+
+def test_a_ledger_that_cannot_be_told_is_an_error_and_the_folder_stays(ledger, tmp_path, monkeypatch):
+    release = tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
+
+    def busy(*_):
+        raise tv.BudgetError("the ledger must be free")
+
+    monkeypatch.setattr(Ledger, "saved", busy)
+    with pytest.raises(tv.SpentError, match=r"was written whole.*must be free.*ledger record"):
+        release.save(tmp_path / "out")
+    assert (tmp_path / "out" / "certificate.json").exists()
+
+
+def test_a_folder_of_another_price_is_not_recorded(ledger, tmp_path):
+    cheap, dear = (tv.fit(DATA, plan_for(epsilon=one), ledger=ledger, dataset="films") for one in (0.1, 0.4))
+    with pytest.raises(tv.SpentError, match="another price"):
+        dataclasses.replace(dear, ledger=cheap.ledger).save(tmp_path / "forged")
+    unpaid = tv.fit(DATA, plan_for()).save(tmp_path / "unpaid")
+    with pytest.raises(tv.InputError, match="no budget was charged"):
+        record_folder(ledger.path, unpaid)
+    assert ledger.spent("films").saved == 0
+
+
+def test_a_ledger_from_before_folders_were_recorded_still_opens(tmp_path):
+    """What such a ledger calls committed was made; whether it was saved, nobody knows."""
+    entries = json.loads((Path(__file__).parent / "ledger_without_saved.json").read_text())
+    chain = Chain(tmp_path / "L.sqlite")
+    chain.create()
+    with closing(sqlite3.connect(chain.path)) as file, file:
+        for entry in entries:
+            row = [entry[name] for name in ("number", "previous", "text", "hash")]
+            file.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
+    ledger = Ledger(chain.path)
+    found = ledger.spent("films")
+    assert (found.saved, found.drawn, found.unfinished, found.void) == (0, 1, 1, 1)
+    assert found.epsilon == pytest.approx(0.75, rel=1e-3)
+    ledger.reserve("films", pure(0.01, "slice:user")).draw()
+    assert ledger.spent("films").unfinished == 2
 
 
 # --- the file

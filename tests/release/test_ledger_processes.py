@@ -78,7 +78,7 @@ def spend_at_once(folder, rounds):
         assert total <= 1.0
         assert total > 0.7  # what is refused did not fit
         found = ledger.spent("films")
-        assert (round(found.epsilon, 9), found.committed, found.unfinished) == (total, len(drawn), 0)
+        assert (round(found.epsilon, 9), found.drawn, found.unfinished) == (total, len(drawn), 0)
         kinds = [entry["kind"] for entry in ledger.entries()]
         assert [kinds.count(kind) for kind in ("reserve", "draw", "commit")] == [len(drawn)] * 3
 
@@ -150,7 +150,7 @@ def test_a_child_cannot_draw_on_its_parents_reservation(tmp_path):
     child.join()
     reservation.draw()
     reservation.commit()
-    assert ledger.spent("films").committed == 1
+    assert ledger.spent("films").drawn == 1
 
 
 def reserve_and_answer(ledger, answers):

@@ -97,7 +97,7 @@ def test_tensorly_reconstructs_the_completion_before_clipping(model, modes):
 
 
 def test_a_model_without_offsets_of_its_own_goes_to_tensorly_as_it_is():
-    plan = tv.published.InputPerturbation().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
+    plan = tv.published.PublishedInput().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
     release = tv.fit(OBSERVATIONS, plan, seed=0)
     np.testing.assert_allclose(release.to_tensorly().to_tensor().ravel(), release.predict(CELLS))
 
@@ -146,7 +146,7 @@ def test_a_release_without_posterior_draws_has_no_intervals():
     data = tv.Observations(np.argwhere(np.ones((6, 5))), np.linspace(1, 5, 30), (6, 5))
     for release in (
         tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", 1.0, mechanism="statistic"),
-        tv.fit(data, tv.published.GradientPerturbation().plan(tv.CP(1), 1.0)),
+        tv.fit(data, tv.published.PublishedGradient().plan(tv.CP(1), 1.0)),
     ):
         with pytest.raises(tv.InputError, match="interval must be left out"):
             release.predict([[0, 0]], interval=0.9)

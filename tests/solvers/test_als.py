@@ -13,6 +13,7 @@ from tensorveil.data.datasets.movielens import load_movielens
 from tensorveil.data.datasets.synthetic import cp_tensor, observe, tucker_tensor
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
+from tensorveil.kernels import dispatch
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.solvers import als
@@ -245,7 +246,7 @@ def planted(shape, rank, count, seed=0):
 
 
 def test_vectorised_sweeps_never_raise_the_objective_and_tell_the_loss(monkeypatch):
-    monkeypatch.setattr(als, "FEWEST_FAST", 1)
+    monkeypatch.setattr(dispatch, "FEWEST_FAST", 1)
     data = observed(cp_tensor((7, 6, 5), 3, seed=1) * 10, 0.6, noise=0.5)
     for offsets in (True, False):
         runs = [ALS(sweeps, 0.4, offsets, 0.0).solve(data, CP(3)) for sweeps in (1, 2, 3, 6, 15)]
@@ -258,7 +259,7 @@ def test_vectorised_sweeps_never_raise_the_objective_and_tell_the_loss(monkeypat
 def test_vectorised_and_plain_sweeps_end_at_the_same_minimum(monkeypatch):
     data = observed(cp_tensor((9, 8, 7), 2, seed=3) * 10, 0.7, noise=0.2)
     plain = ALS(800, 0.5, True, 0.0).solve(data, CP(2))
-    monkeypatch.setattr(als, "FEWEST_FAST", 1)
+    monkeypatch.setattr(dispatch, "FEWEST_FAST", 1)
     fast = ALS(800, 0.5, True, 0.0).solve(data, CP(2))
     np.testing.assert_allclose(fast.predict(data.coordinates), plain.predict(data.coordinates), atol=1e-3)
 

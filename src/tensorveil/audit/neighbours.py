@@ -32,7 +32,7 @@ def neighbours(
     - ``entry``: each observation removed, and one added at free cells, empty rows first, at either bound.
     - ``slice``: each slice removed, and each empty slice filled, as the most active one is and with a single value.
 
-    Rarest rows and most active slices come first. What one of a pair has more stands last in it, as `replay` asks.
+    Rarest rows and most active slices come first.
 
     Parameters
     ----------

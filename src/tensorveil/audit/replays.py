@@ -8,6 +8,7 @@ what was declared. (Handing over the noise *draws* instead would compare runs wh
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, final
@@ -19,12 +20,13 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import TensorveilError
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
+from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
 from tensorveil.release.fitting import fit
 
-TOLERANCE = 1e-9  # relative: sensitivities of floating-point rows, not of whole numbers
+TOLERANCE = 1e-9  # relative: sums of square roots, and scores
 
 
 class ReplayError(TensorveilError, AssertionError):
@@ -57,11 +59,21 @@ class Replay:
 
 
 class _Recorder(NoiseSource):
-    """Records every call; handed an earlier recording, it answers with that one's outputs."""
+    """Records every call; handed an earlier recording, it answers with that one's outputs.
 
-    def __init__(self, seed: int, recorded: list[NoisyCall] | None = None, fresh_coins: bool = False) -> None:
+    `matched` says which earlier coin each unit gets, -1 being heads; None: its own.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        recorded: list[NoisyCall] | None = None,
+        fresh_coins: bool = False,
+        matched: NDArray[np.int64] | None = None,
+    ) -> None:
         super().__init__(seed)
         self._fresh_coins = fresh_coins
+        self._matched = matched
         self.calls: list[NoisyCall] = []
         self._recorded = recorded
 
@@ -71,7 +83,7 @@ class _Recorder(NoiseSource):
     def gaussian(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
         return np.asarray(self._answer("gaussian", statistic, parameters, super().gaussian))
 
-    def rows(self, statistic: NDArray[np.float64], **parameters: Any) -> NDArray[np.float64]:
+    def rows(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
         return np.asarray(self._answer("rows", statistic, parameters, super().rows))
 
     def choose(self, scores: NDArray[np.float64], **parameters: Any) -> int:
@@ -81,13 +93,19 @@ class _Recorder(NoiseSource):
         draw = super().channel
         return np.asarray(self._answer("channel", symbols, {"channel": channel}, lambda one, **_: draw(one, channel)))
 
+    def dithered_channel(self, values: NDArray[np.float64], channel: Channel) -> NDArray[np.int64]:
+        draw = super().dithered_channel
+        return np.asarray(self._answer("channel", values, {"channel": channel}, lambda one, **_: draw(one, channel)))
+
     def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
         """Coins are secret, not released: both runs get the same for the units they share, an added unit gets heads."""
         if self._recorded is None or self._fresh_coins:
             tossed = super().coins(count, probability)
         else:
             earlier = np.asarray(self._next("coins").output)
-            tossed = np.concatenate([earlier, np.ones(max(0, count - len(earlier)), dtype=np.bool_)])[:count]
+            tossed = earlier if self._matched is None else np.append(earlier, True)[self._matched]
+            if len(tossed) != count:
+                raise ReplayError(f"call {len(self.calls)} must toss a coin per unit, got {count} for {len(tossed)}")
         self.calls.append(NoisyCall("coins", np.empty(0), {"probability": probability}, tossed))
         return tossed
 
@@ -113,8 +131,6 @@ class _Recorder(NoiseSource):
 def replay(observations: Observations, neighbour: Observations, plan: Plan, seed: int = 0) -> Replay:
     """Run the plan on the observations, hand its noisy outputs to a run on the neighbour, and compare.
 
-    An added observation must stand last in the neighbour (or in the observations), so that coins match.
-
     Raises
     ------
     ReplayError : where a statistic moves by more than declared, calls differ, costs exceed the plan, or the final
@@ -122,12 +138,12 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
     """
     first = _Recorder(seed)
     release = fit(observations, plan, noise=first)
-    second = _Recorder(seed, first.calls)
+    second = _Recorder(seed, first.calls, matched=_matched(observations, neighbour, plan))
     other = fit(neighbour, plan, noise=second)
     if len(first.calls) != len(second.calls):
         raise ReplayError(f"both runs must make one number of calls, got {len(first.calls)} and {len(second.calls)}")
     used = tuple(_share(place, *pair) for place, pair in enumerate(zip(first.calls, second.calls, strict=True)))
-    _compare_costs(first.calls, second.calls, plan)
+    _compare_costs(first.calls, second.calls, plan, _cells(observations, plan, first.calls))
     if any(call.kind == "coins" for call in first.calls):
         other_coins = _Recorder(seed + 1, first.calls, fresh_coins=True)
         if not _identical(release.model, fit(observations, plan, noise=other_coins).model):
@@ -137,6 +153,27 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
     if not _identical(release.model, other.model):
         raise ReplayError("the final release must be the same bit for bit given the same noisy outputs, got two")
     return Replay(used, tuple(first.calls))
+
+
+def _matched(observations: Observations, neighbour: Observations, plan: Plan) -> NDArray[np.int64] | None:
+    """For each observation of the neighbour, the place of the same one among the observations.
+
+    Places are those after `clip`, by which coins of single observations are tossed. A replaced value has the place of
+    the value that it replaces, an added observation has -1. None: coins are of whole slices, or there are none.
+    """
+    request = plan.request
+    if request.unit.whole_slices or not any(isinstance(event, SampledGaussianEvent) for event in plan.events):
+        return None
+    mine, theirs = (
+        [(*cell, step) for cell, step in zip(data.coordinates.tolist(), data.steps.tolist(), strict=True)]
+        for data in (clip(one, request.bounds, request.unit, bytes(32)) for one in (observations, neighbour))
+    )
+    places = defaultdict(list)
+    for place, observation in enumerate(mine):
+        places[observation].append(place)
+    matched = [places[observation].pop() if places[observation] else -1 for observation in theirs]
+    others = [place for equal in places.values() for place in equal]
+    return np.array([others.pop() if place < 0 and others else place for place in matched])
 
 
 def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
@@ -160,10 +197,8 @@ def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
             within, share = squares <= sensitivity**2, math.sqrt(squares / sensitivity**2)
     else:
         if mine.kind == "rows":
-            if parameters.get("shaping") is not None:
-                shaping = np.broadcast_to(parameters["shaping"], (*change.shape, change.shape[1]))
-                change = np.linalg.solve(shaping, change[..., None])[..., 0]
-            share = float((np.linalg.norm(change, axis=1) / parameters["sensitivity"]).sum())
+            lengths = [math.sqrt(sum(int(step) ** 2 for step in row)) for row in change[change.any(axis=1)]]
+            share = math.fsum(lengths) * parameters["grid"] / parameters["sensitivity"]
         else:
             share = float(np.abs(change).max()) / float(parameters["sensitivity"])
         within = share <= 1 + TOLERANCE
@@ -174,17 +209,32 @@ def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
     return share
 
 
-def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -> None:
+def _cells(observations: Observations, plan: Plan, calls: list[NoisyCall]) -> NDArray[np.int64] | None:
+    """A number for the cell of each kept observation, in the order that mechanisms read; None if that is private."""
+    if not plan.request.unit.coordinates_public:
+        return None
+    key = next(call.output for call in calls if call.kind == "key")
+    where = clip(observations, plan.request.bounds, plan.request.unit, key).coordinates
+    return np.unique(where, axis=0, return_inverse=True)[1].ravel()
+
+
+def _changed(mine: NoisyCall, theirs: NoisyCall, cells: NDArray[np.int64] | None) -> int:
+    """How many numbers of a statistic differ. Of one number per observation, several of one cell are a multiset."""
+    if cells is None or mine.statistic.shape != cells.shape:
+        return int((mine.statistic != theirs.statistic).sum())
+    before, after = (Counter(zip(cells.tolist(), call.statistic.tolist(), strict=True)) for call in (mine, theirs))
+    return (before - after).total()
+
+
+def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan, cells: NDArray[np.int64] | None) -> None:
     """The calls must cost no more than the events of the plan."""
     pure = precision = sampled = 0.0
     sampling = False
     for call, other in zip(mine, theirs, strict=True):
         if call.kind in ("laplace", "rows", "choose"):
-            # the loop visits entries one by one, in parallel composition: only the step that differs costs anything
-            free = getattr(plan.settings, "form", None) == "loop" and np.array_equal(call.statistic, other.statistic)
-            pure += 0.0 if free else call.parameters["epsilon"]
+            pure += call.parameters["epsilon"]
         elif call.kind == "channel":
-            pure += call.parameters["channel"].epsilon * int((call.statistic != other.statistic).sum())
+            pure += call.parameters["channel"].epsilon * _changed(call, other, cells)
         elif call.kind == "coins":
             sampling = True
         elif call.kind == "gaussian":
@@ -202,7 +252,7 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -
     )
     noisy = [pair for pair in zip(mine, theirs, strict=True) if pair[0].kind == "gaussian"]
     if any(stage.theorem.startswith("input-") for stage in plan.stages):  # its Lemma 1: only numbers that change count
-        noised = sum(int((call.statistic != other.statistic).sum()) for call, other in noisy)
+        noised = sum(_changed(call, other, cells) for call, other in noisy)
     else:
         noised = sum(call.statistic.size for call, _ in noisy)
     if noised > plan.gaussian_coordinates:

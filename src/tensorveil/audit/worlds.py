@@ -49,9 +49,9 @@ PROVEN: dict[str, Mechanism] = {
     "sums": SumPerturbation(),
 }
 PUBLISHED: dict[str, published.Published] = {
-    "published-input": published.InputPerturbation(),
-    "published-gradient": published.GradientPerturbation(),
-    "published-output": published.OutputPerturbation(),
+    "published-input": published.PublishedInput(),
+    "published-gradient": published.PublishedGradient(),
+    "published-output": published.PublishedOutput(),
 }
 MECHANISMS = (*PROVEN, *PUBLISHED)
 MODELS: dict[str, ModelFamily] = {"cp": CP(rank=2), "tucker": Tucker(ranks=(2, 2, 2))}

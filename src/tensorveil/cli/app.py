@@ -16,7 +16,8 @@ from tensorveil.cli.releases.evaluate import evaluate
 from tensorveil.cli.releases.inspect import inspect_release
 from tensorveil.cli.releases.predict import predict
 from tensorveil.cli.releases.verify import verify
-from tensorveil.errors import BudgetError, TensorveilError
+from tensorveil.cli.wording import OptionCommand
+from tensorveil.errors import BudgetError, SpentError, TensorveilError
 
 app = typer.Typer(
     help="Complete partly observed tensors under differential privacy.",
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: half the start-up time, and readable in any terminal
 )
 
-WRONG_INPUT, LEDGER_REFUSED, INTERRUPTED = 2, 3, 130
+WRONG_INPUT, LEDGER_REFUSED, FAILED_AFTER_SPENDING, INTERRUPTED = 2, 3, 4, 130
 
 
 def _print_version(wanted: bool) -> None:
@@ -44,15 +45,22 @@ def options(
     """Complete partly observed tensors under differential privacy."""
 
 
-app.command(short_help="From a file to a private release: plan, price, run, report.")(complete)
-app.command(short_help="Predict the cells in a file, or the best for some labels.")(predict)
-app.command(short_help="Errors against true values; for inside use.")(evaluate)
-app.command(short_help="Recompute the guarantee and check every file.")(verify)
-app.command("inspect", short_help="Show what a release is and promises.")(inspect_release)
-app.command(short_help="Put two releases side by side.")(compare)
-app.command(short_help="Try to refute the epsilon of a mechanism by attacks.")(audit)
-app.command(short_help="The whole way once, on made-up taxi trips.")(demo)
+app.command(cls=OptionCommand, short_help="From a file to a private release: plan, price, run, report.")(complete)
+app.command(cls=OptionCommand, short_help="Predict the cells in a file, or the best for some labels.")(predict)
+app.command(cls=OptionCommand, short_help="Errors against true values; for inside use.")(evaluate)
+app.command(cls=OptionCommand, short_help="Recompute the guarantee and check every file.")(verify)
+app.command("inspect", cls=OptionCommand, short_help="Show what a release is and promises.")(inspect_release)
+app.command(cls=OptionCommand, short_help="Put two releases side by side.")(compare)
+app.command(cls=OptionCommand, short_help="Try to refute the epsilon of a mechanism by attacks.")(audit)
+app.command(cls=OptionCommand, short_help="The whole way once, on made-up taxi trips.")(demo)
 app.add_typer(ledger_app, name="ledger")
+
+
+def exit_status(error: TensorveilError) -> int:
+    """What the program ends with after an error of ours."""
+    if isinstance(error, SpentError):
+        return FAILED_AFTER_SPENDING
+    return LEDGER_REFUSED if isinstance(error, BudgetError) else WRONG_INPUT
 
 
 def main() -> None:
@@ -74,7 +82,7 @@ def main() -> None:
         raise
     except TensorveilError as error:
         typer.echo(f"error: {error}", err=True)
-        raise SystemExit(LEDGER_REFUSED if isinstance(error, BudgetError) else WRONG_INPUT) from None
+        raise SystemExit(exit_status(error)) from None
     except OSError as error:  # a file that cannot be read or written
         typer.echo(f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True)
         raise SystemExit(WRONG_INPUT) from None

@@ -3,213 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tensorveil.cli.console import print_json, progress_bar, say
-from tensorveil.errors import InputError
+from tensorveil.cli.job import READERS, Job, job_of
+from tensorveil.errors import InputError, SpentError
 
 if TYPE_CHECKING:
     from tensorveil.data.observations import Observations
-    from tensorveil.models.factor_model import ModelFamily
     from tensorveil.privacy.plan import Plan
-    from tensorveil.privacy.units import Unit
     from tensorveil.release.ledger.ledger import Ledger
-
-FAILED_AFTER_SPENDING = 4
-MODELS = ("cp", "tucker")
-RANK_OF_POSTERIOR, RANK_OF_OTHERS = 12, 5
-REQUIRED = ("input", "modes", "value", "bounds", "unit", "epsilon")
-
-
-@final
-@dataclass(frozen=True)
-class Job:
-    """What the caller asked for, from the command line and the configuration file together."""
-
-    input: Path
-    unit: str
-    epsilon: float
-    bounds: tuple[float, float]
-    modes: tuple[str, ...] | None = None
-    value: str | None = None
-    delta: float = 0.0
-    at_most: int | None = None
-    expected_count: int | None = None
-    model: str = "cp"
-    rank: tuple[int, ...] | None = None
-    mechanism: str = "auto"
-    ledger: Path | None = None
-    dataset: str | None = None
-    out: Path | None = None
-    format: str | None = None
-    columns: tuple[str, ...] | None = None
-    bin: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    public_labels: tuple[str, ...] = ()
-    features: Mapping[str, str] = field(default_factory=dict)
-    shape: tuple[int, ...] | None = None
-    first_index: int = 0
-    duplicates: str = "error"
-    seed: int | None = None
-
-    def family(self, shape: tuple[int, ...], unit: Unit) -> ModelFamily:
-        """The model, its rank by rule where none was given; reads what is public."""
-        from tensorveil import checks
-        from tensorveil.models.cp import CP
-        from tensorveil.models.tucker import Tucker
-
-        checks.choice("model", self.model, MODELS)
-        if self.rank is None:
-            few = tuple(min(RANK_OF_OTHERS, size) for size in shape)
-            return CP(default_rank(shape, unit, self.mechanism)) if self.model == "cp" else Tucker(few)
-        if self.model == "cp":
-            if len(self.rank) != 1:
-                raise InputError(f"rank must be one number for cp, got {self.rank}; write --rank 5")
-            return CP(self.rank[0])
-        return Tucker(self.rank[0] if len(self.rank) == 1 else self.rank)
-
-
-def default_rank(shape: tuple[int, ...], unit: Unit, mechanism: str) -> int:
-    """Rank of a CP model that nobody gave: many factors where the posterior shrinks what is too much, else few.
-
-    More factors than 12 gained nothing on MovieLens, and fewer lost 0.006 stars; elsewhere each one costs noise.
-    """
-    shrunk = unit.coordinates_public and mechanism in ("auto", "input")
-    most = RANK_OF_POSTERIOR if shrunk else RANK_OF_OTHERS
-    return min(most, sorted(shape)[-2])
-
-
-def _names(found: Any) -> tuple[str, ...]:
-    parts = found.split(",") if isinstance(found, str) else found
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise ValueError("names with commas between, e.g. user,film,day")
-    return tuple(part.strip() for part in parts)
-
-
-def _names_of_all(found: Any) -> tuple[str, ...]:
-    """Names of an option that may come several times, each time with commas or without."""
-    return _names(found) if isinstance(found, str) else tuple(name for part in _names(found) for name in _names(part))
-
-
-def _sizes(found: Any) -> tuple[int, ...]:
-    parts = found.split(",") if isinstance(found, str) else found if isinstance(found, list) else [found]
-    try:
-        if any(isinstance(part, float | bool) for part in parts):
-            raise TypeError
-        return tuple(int(part) for part in parts)
-    except (TypeError, ValueError):
-        raise ValueError("whole numbers with commas between, e.g. 4,4,2") from None
-
-
-def _pairs(found: Any) -> dict[str, str]:
-    if isinstance(found, Mapping):
-        pairs = {str(name): str(text) for name, text in found.items()}
-    else:
-        pairs = dict(part.split("=", 1) if "=" in part else (part, "") for part in found)
-    if not all(name and text for name, text in pairs.items()):
-        raise ValueError("MODE=SOMETHING, once a mode")
-    return pairs
-
-
-def _two_numbers(found: Any) -> tuple[float, float]:
-    if not isinstance(found, list | tuple) or len(found) != 2:
-        raise ValueError("two numbers, low and high")
-    return _number(found[0]), _number(found[1])
-
-
-def _number(found: Any) -> float:
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise ValueError("a number")
-    return float(found)
-
-
-def _whole(found: Any) -> int:
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise ValueError("a whole number")
-    return found
-
-
-def _text(found: Any) -> str:
-    if not isinstance(found, str) or not found:
-        raise ValueError("a text")
-    return found
-
-
-def _path(found: Any) -> Path:
-    return found if isinstance(found, Path) else Path(_text(found))
-
-
-READERS: dict[str, Callable[[Any], Any]] = {
-    "input": _path,
-    "modes": _names,
-    "value": _text,
-    "bounds": _two_numbers,
-    "unit": _text,
-    "epsilon": _number,
-    "delta": _number,
-    "at_most": _whole,
-    "expected_count": _whole,
-    "model": _text,
-    "rank": _sizes,
-    "mechanism": _text,
-    "ledger": _path,
-    "dataset": _text,
-    "out": _path,
-    "format": _text,
-    "columns": _names,
-    "bin": _pairs,
-    "labels": _pairs,
-    "public_labels": _names_of_all,
-    "features": _pairs,
-    "shape": _sizes,
-    "first_index": _whole,
-    "duplicates": _text,
-    "seed": _whole,
-}
-
-
-def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
-    """The job from the options that were given and a configuration file; an option wins over the file."""
-    asked = {**_config(config), **{name: found for name, found in given.items() if found not in (None, [], ())}}
-    parsed: dict[str, Any] = {}
-    for name, found in asked.items():
-        try:
-            parsed[name] = READERS[name](found)
-        except ValueError as error:
-            raise InputError(f"{name.replace('_', '-')} must be {error}, got {found!r}; correct it") from None
-    dense = parsed.get("format") in ("npz", "mat", "tns") or (
-        "input" in parsed and parsed["input"].suffix.lower() in (".npz", ".mat", ".tns")
-    )
-    for name in REQUIRED:
-        if name not in parsed and not (dense and name in ("modes", "value")):
-            raise InputError(f"--{name} must be given, got none; see tensorveil complete --help")
-    if ("ledger" in parsed) != ("dataset" in parsed):
-        raise InputError("--ledger and --dataset must be given together, got one of them; name the data set's account")
-    return Job(**parsed)
-
-
-def _config(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    import tomllib
-
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--config must be a file that can be read, got {path} ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"--config must be TOML, got something else ({error}); correct {path}") from error
-    named = {name.replace("-", "_"): part for name, part in found.items()}
-    unknown = sorted(set(named) - set(READERS))
-    if unknown:
-        raise InputError(f"the names in {path} must be options of complete, got {', '.join(unknown)}; remove them")
-    return named
+    from tensorveil.release.release import Release
 
 
 def complete(
@@ -293,79 +101,67 @@ def complete(
 def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     """Read, plan, show the price, fit, save, tell."""
     from tensorveil import checks
-    from tensorveil.data.features import features_for
-    from tensorveil.mechanisms.auto import NAMES, choose
-    from tensorveil.privacy.bounds import Bounds, check_public
+    from tensorveil.mechanisms.auto import FAMILIES, NAMES
+    from tensorveil.privacy.bounds import Bounds
     from tensorveil.privacy.units import Unit
-    from tensorveil.release.fitting import fit, request_for
+    from tensorveil.release.fitting import fit, plan
     from tensorveil.release.saving import check_target
 
     started = time.monotonic()
+    checks.choice("model", job.model, FAMILIES)  # errors now rather than after reading
     checks.choice("mechanism", job.mechanism, NAMES)
-    bounds, unit = Bounds(*job.bounds), Unit.of(job.unit)
-    if job.rank is not None:
-        job.family((), unit)  # an error now rather than after reading
+    family, bounds, unit = job.family, Bounds(*job.bounds), Unit.of(job.unit)
     ledger = _ledger(job)
     if job.out is not None:
         check_target(job.out)
     observations = _read(job)
-    check_public(observations, unit)  # a plan that is shown must not tell a private shape
-    family = job.family(observations.shape, unit)
-    asked = request_for(observations, family, bounds, job.unit, job.epsilon, job.delta, job.expected_count, job.at_most)
-    choice = choose(job.mechanism, asked)
-    mechanism = choice.mechanism
-    if job.features:
-        mechanism = mechanism.with_features(features_for(observations, job.features))
-    plan = mechanism.plan(
+    planned = plan(
+        observations,
         family,
         bounds,
-        job.unit,
+        unit,
         job.epsilon,
         job.delta,
-        shape=observations.shape,
-        mode_names=observations.mode_names,
+        mechanism=job.mechanism,
         expected_count=job.expected_count,
         at_most=job.at_most,
+        features=job.features,
     )
-    say(f"{plan}\nwhy this mechanism: {choice.reason}", aside=as_json)
+    say(str(planned), aside=as_json)
     if plan_only or job.out is None:
         if as_json:
-            print_json(_told(plan, choice.reason))
+            print_json(_told(planned))
         return
-    with progress_bar() as progress, _told_what_is_spent():
-        release = fit(observations, plan, seed=job.seed, progress=progress, ledger=ledger, dataset=job.dataset)
+    with progress_bar() as progress:
+        release = fit(observations, planned, seed=job.seed, progress=progress, ledger=ledger, dataset=job.dataset)
         progress("writing model, certificate and report", 0, 1)
-        try:
-            release.save(job.out)
-        except (Exception, KeyboardInterrupt) as error:
-            error.add_note("the noise was drawn: the budget of this release counts as spent")
-            raise
+        _save(release, job.out)
     seconds = time.monotonic() - started
     say(f"\n{release.guarantee}", aside=as_json)
     if not release.guarantee.publishable:
         say("Not for publication.", aside=as_json)
     say(f"{seconds:.1f} s; wrote {job.out}: open {job.out / 'report.html'}", aside=as_json)
     if as_json:
-        found = {**_told(plan, choice.reason), "status": release.guarantee.status}
+        found = {**_told(planned), "status": release.guarantee.status}
         found |= {"publishable": release.guarantee.publishable, "out": str(job.out), "seconds": round(seconds, 3)}
         print_json(found)
 
 
-@contextmanager
-def _told_what_is_spent() -> Iterator[None]:
-    """What fails after the budget was reserved says so, and ends with a status of its own."""
-    try:
-        yield
-    except (Exception, KeyboardInterrupt) as error:
-        from tensorveil.release.ledger.ledger import SPENT
+def _save(release: Release, out: Path) -> None:
+    """Save; what fails here is lost with this process, and its budget with it."""
+    from tensorveil.release.ledger.paying import spent_text
 
-        notes = [note for note in getattr(error, "__notes__", ()) if note.endswith(SPENT)]
-        for note in notes:
-            say(note, aside=True)
-        if not notes or isinstance(error, KeyboardInterrupt):
-            raise
-        say(f"error: {error}", aside=True)
-        raise typer.Exit(FAILED_AFTER_SPENDING) from error
+    unpaid = "the noise was drawn: the budget of this release counts as spent"
+    spent = unpaid if release.ledger is None else spent_text(release.ledger)
+    try:
+        release.save(out)
+    except SpentError:
+        raise
+    except Exception as error:
+        raise SpentError(f"{spent}: {error}") from error
+    except KeyboardInterrupt as stop:
+        stop.add_note(spent)
+        raise
 
 
 def _read(job: Job) -> Observations:
@@ -398,20 +194,17 @@ def _ledger(job: Job) -> Ledger | None:
     return Ledger(job.ledger)
 
 
-def _told(plan: Plan, reason: str) -> dict[str, Any]:
+def _told(plan: Plan) -> dict[str, Any]:
     """The plan as a program reads it."""
     return {
         "mechanism": plan.mechanism.name,
-        "why": reason,
+        "why": plan.reason,
         "model": str(plan.request.family),
         "shape": list(plan.request.shape),
         "unit": plan.request.unit_text,
         "epsilon": plan.epsilon,
         "delta": plan.delta,
         "asked": {"epsilon": plan.request.epsilon, "delta": plan.request.delta},
-        "stages": [
-            {"name": stage.name, "theorem": stage.theorem, "sensitivity": stage.sensitivity, "noise": stage.noise}
-            for stage in plan.stages
-        ],
+        "stages": [stage.to_json() for stage in plan.stages],
         "public_inputs": [asdict(given) for given in plan.public_inputs],
     }

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tensorveil.cli.complete import Job, run_job
+from tensorveil.cli.complete import run_job
+from tensorveil.cli.job import Job
 from tensorveil.errors import InputError
 
 

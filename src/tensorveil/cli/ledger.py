@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from tensorveil.cli.console import print_json, say
+from tensorveil.cli.wording import OptionCommand
 from tensorveil.errors import InputError
 
+COUNTED = {"saved": "saved", "drawn": "drawn without a known folder", "unfinished": "unfinished", "void": "void"}
 BROKEN = 1  # exit status of an export whose chain is broken
 
 ledger_app = typer.Typer(
@@ -21,7 +23,7 @@ LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's
 DatasetName = Annotated[str, typer.Option(help="The data set's name.")]
 
 
-@ledger_app.command()
+@ledger_app.command(cls=OptionCommand)
 def create(
     path: LedgerFile,
     dataset: DatasetName,
@@ -42,12 +44,12 @@ def create(
     say(f"data set {dataset!r}: unit {unit}, budget epsilon {epsilon:g}, delta {delta:g}, in {path}")
 
 
-@ledger_app.command()
+@ledger_app.command(cls=OptionCommand)
 def show(
     path: LedgerFile,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Show every data set: its unit, budget, what is spent and what is left.
+    """Show every data set: its unit, its budget, what is spent and left, and which reservations have no folder.
 
     Example: tensorveil ledger show L.sqlite
     """
@@ -63,7 +65,7 @@ def show(
     say(f"{len(found['entries'])} entries, chain verified, last hash {found['head']}")
 
 
-@ledger_app.command("raise")
+@ledger_app.command("raise", cls=OptionCommand)
 def raise_budget(
     path: LedgerFile,
     dataset: DatasetName,
@@ -88,7 +90,26 @@ def raise_budget(
     )
 
 
-@ledger_app.command()
+@ledger_app.command(cls=OptionCommand)
+def record(
+    path: LedgerFile,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release that this ledger paid.")],
+) -> None:
+    """Record the folder of a release that the ledger paid, where it could not be told when the folder was saved.
+
+    The folder is verified first. Nothing changes about what is spent.
+
+    Example: tensorveil ledger record L.sqlite DIR
+    """
+    from tensorveil.release.certificate.verification import record_folder
+
+    _check_there(path)
+    paid = record_folder(path, directory).ledger
+    if paid is not None:
+        say(f"data set {paid.dataset!r}: reservation {paid.reservation} is saved, in {directory}")
+
+
+@ledger_app.command(cls=OptionCommand)
 def export(path: LedgerFile) -> None:
     """Print everything as JSON, with hashes and whether they are right; exit status 1 if they are not.
 
@@ -124,9 +145,13 @@ def _described(name: str, told: dict[str, Any]) -> str:
     offers = [f"pure epsilon {left['pure_epsilon']:.4g}"]
     if told["delta"] > 0:
         offers.append(f"Gaussian epsilon {left['epsilon']:.4g} at delta {left['delta']:g}")
-    return "\n".join([*lines, f"  left       one more release of {' or '.join(offers)}", ""])
+    lines.append(f"  left       one more release of {' or '.join(offers)}")
+    for one in told["without_folder"]:
+        price = f"epsilon {one['epsilon']:g}" + (f", delta {one['delta']:g}" if one["delta"] else "")
+        lines.append(f"  no folder  reservation {one['reservation']} of {one['time'][:16]}: {one['state']}, {price}")
+    return "\n".join([*lines, ""])
 
 
 def _counted(spent: dict[str, Any]) -> str:
-    unfinished = f"{spent['unfinished']} unfinished, which count as spent"
-    return f"{spent['committed']} committed, {unfinished}, {spent['void']} void"
+    counts = [f"{spent[state]} {words}" for state, words in COUNTED.items()]
+    return f"reservations: {', '.join(counts)}; all but void count as spent"

@@ -1,1 +1,1 @@
-"""Observations of a tensor: from arrays and tables, scaled, generated, and MovieLens."""
+"""Observations of a tensor: from arrays, tables and files, scaled, and example data sets."""

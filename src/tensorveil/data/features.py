@@ -35,7 +35,7 @@ SHOWN = 3
 @final
 @dataclass(frozen=True)
 class PublicInput:
-    """What a certificate says of features: for which mode, from where, their columns, and the SHA-256 of the source."""
+    """What a certificate says about features: their mode, their source, their columns and the SHA-256 of the source."""
 
     mode: str
     name: str
@@ -46,7 +46,7 @@ class PublicInput:
 @final
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Numbers of every index of a mode, and where they came from.
+    """Numbers for every index of a mode, and where they came from.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Features:
 
     @classmethod
     def of_matrix(cls, given: ArrayLike, mode: str) -> Features:
-        """A matrix with one row an index, or a vector."""
+        """Features from a matrix with one row per index, or from a vector."""
         try:
             matrix = np.array(given, dtype=np.float64, order="C")
         except (TypeError, ValueError) as error:
@@ -74,13 +74,13 @@ class Features:
         matrix = matrix[:, None] if matrix.ndim == 1 else matrix
         if matrix.ndim != 2 or not np.isfinite(matrix).all():
             raise InputError(
-                f"features of {mode!r} must be a finite matrix, one row an index, got shape {matrix.shape}"
+                f"features of {mode!r} must be a finite matrix with one row per index, got shape {matrix.shape}"
                 + ("" if matrix.ndim != 2 else " with numbers that are not finite")
-                + "; give one row an index"
+                + "; give one finite row per index"
             )
         if matrix.shape[1] > MOST_COLUMNS:
             raise InputError(
-                f"features of {mode!r} must be at most {MOST_COLUMNS:,} columns, got {matrix.shape[1]:,}; "
+                f"features of {mode!r} must have at most {MOST_COLUMNS:,} columns, got {matrix.shape[1]:,}; "
                 "leave some out"
             )
         matrix.setflags(write=False)
@@ -92,7 +92,7 @@ class Features:
 
 
 def public_inputs(features: Mapping[str, ArrayLike] | None) -> tuple[PublicInput, ...]:
-    """Features as certificates name them."""
+    """Features as a certificate names them."""
     found = []
     for mode, given in (features or {}).items():
         made = given if isinstance(given, Features) else Features.of_matrix(given, mode)
@@ -101,14 +101,14 @@ def public_inputs(features: Mapping[str, ArrayLike] | None) -> tuple[PublicInput
 
 
 def features_for(observations: Observations, features: Mapping[str, Any]) -> dict[str, Features]:
-    """Features of modes, one row an index of these observations.
+    """Features of modes, with one row per index of these observations.
 
     Parameters
     ----------
-    features : mode -> a matrix with one row an index; or a table (Arrow, pandas, polars, a dict of columns) or a file
-        (CSV, TSV, Parquet) with a row a label: labels in the column that is called as the mode, else in the first one,
-        and in every other column numbers, or texts, which become one column of zeros and ones for each of them. Rows
-        whose labels the observations do not have are left out; every label that they have needs a row.
+    features : mode -> a matrix with one row per index; or a table (Arrow, pandas, polars, a dict of columns) or a file
+        (CSV, TSV, Parquet) with one row per label. Labels are in the column that has the name of the mode, or else in
+        the first column. Every other column holds numbers, or texts, and each distinct text becomes one column of zeros
+        and ones. Every label of the observations needs a row; rows with other labels are ignored.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def features_for(observations: Observations, features: Mapping[str, Any]) -> dic
 def standardised(
     features: Mapping[str, ArrayLike] | None, mode_names: Sequence[str], shape: tuple[int, ...]
 ) -> dict[int, Floats]:
-    """Features by mode number, centred, with mean square one an index, all columns of a mode together."""
+    """Features by mode number, centred and scaled: the squares of one index's numbers add up to 1 on average."""
     found: dict[int, Floats] = {}
     for name, given in dict(features or {}).items():
         if name not in mode_names:
@@ -145,8 +145,8 @@ def standardised(
         matrix = (given if isinstance(given, Features) else Features.of_matrix(given, name)).matrix
         if len(matrix) != shape[mode]:
             raise InputError(
-                f"features of {name!r} must be a finite matrix with {shape[mode]} rows, one an index, "
-                f"got shape {matrix.shape}; give one row an index"
+                f"features of {name!r} must be a finite matrix with {shape[mode]} rows, one per index, "
+                f"got shape {matrix.shape}; give one row per index"
             )
         spread = matrix.std(axis=0)
         varying = spread > 1e-12 * np.maximum(1.0, np.abs(matrix).max(axis=0, initial=0.0))
@@ -170,8 +170,8 @@ def _features_of(given: Any, observations: Observations, mode: int) -> Features:
         made = Features.of_matrix(given, name)
     if len(made.matrix) != observations.shape[mode]:
         raise InputError(
-            f"features of {name!r} must be a matrix with {observations.shape[mode]} rows, one an index, "
-            f"got shape {made.matrix.shape}; give one row an index"
+            f"features of {name!r} must be a matrix with {observations.shape[mode]} rows, one per index, "
+            f"got shape {made.matrix.shape}; give one row per index"
         )
     return made
 
@@ -199,7 +199,7 @@ def _matched(table: pa.Table, observations: Observations, mode: int, source: str
     told = table.column_names
     if len(set(told)) != len(told) or len(told) < 2:
         raise InputError(
-            f"features of {name!r} must be a table with a column of labels and others, all of different names, "
+            f"features of {name!r} must be a table with a column of labels and other columns, with different names, "
             f"got {told} in {source}; correct its header"
         )
     key = name if name in told else told[0]
@@ -229,7 +229,7 @@ def _matched(table: pa.Table, observations: Observations, mode: int, source: str
 
 
 def _encoded(column: Any, name: str, source: str) -> tuple[list[str], Floats]:
-    """Numbers as they are, texts as a column of zeros and ones for each of them."""
+    """Names and numbers of the columns: numbers as they are, and one column of zeros and ones per distinct text."""
     import pyarrow as pa
 
     cells = tables.plain_column(column)
@@ -270,6 +270,6 @@ def _encoded(column: Any, name: str, source: str) -> tuple[list[str], Floats]:
 
 
 def _shown(labels: Any, missing: Integers) -> str:
-    """The first few labels, or indices where there are none; they are public."""
+    """The first few labels, or indices if the mode has no labels; they are public."""
     first = [str(number if labels is None else labels[number]) for number in missing[:SHOWN].tolist()]
     return ", ".join(first) + (", ..." if len(missing) > SHOWN else "")

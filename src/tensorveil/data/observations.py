@@ -1,4 +1,4 @@
-"""Observed entries of a tensor: coordinates, values, shape, names and labels of the modes; immutable."""
+"""Observed entries of a tensor: coordinates, values, shape, and the names and labels of the modes; immutable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
-from tensorveil.data import tables
+from tensorveil.data import cells, tables
+from tensorveil.data import modes as tensor_modes
 from tensorveil.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -19,28 +20,17 @@ Labels = NDArray[Any]
 DUPLICATES = ("error", "keep", "mean")
 
 
-class RepeatedCellsError(InputError):
-    """Cells occur more than once; `rows` are the numbers of the rows that repeat an earlier one."""
-
-    def __init__(self, message: str, rows: NDArray[np.int64]) -> None:
-        super().__init__(message)
-        self.rows = rows
-
-    def __reduce__(self) -> tuple[type[RepeatedCellsError], tuple[str, NDArray[np.int64]]]:
-        return type(self), (str(self), self.rows)
-
-
 @final
 class Observations:
     """The known entries of a partly observed tensor of 2 to 6 modes.
 
     Parameters
     ----------
-    coordinates : array of whole numbers, one row an entry, one column a mode
-    values : array of finite numbers, one an entry
-    shape : sizes of the modes; given, not read off the coordinates
+    coordinates : array of whole numbers, one row per entry and one column per mode
+    values : array of finite numbers, one per entry
+    shape : sizes of the modes; taken as public, so do not compute them from the coordinates
     mode_names : names of the modes, default mode_0, mode_1, ...
-    labels : for each mode the labels of its indices, or None where the indices speak for themselves
+    labels : for each mode the labels of its indices, taken as public, or None if the mode has none
     duplicates : what to do when a cell occurs more than once: "error", "keep" all, or take the "mean"
 
     Examples
@@ -77,8 +67,8 @@ class Observations:
         duplicates: str = "error",
     ) -> None:
         self._shape = checks.shape(shape)
-        self._mode_names = _check_mode_names(mode_names, len(self._shape))
-        self._labels = _check_labels(labels, self._shape)
+        self._mode_names = tensor_modes.checked_names(mode_names, len(self._shape))
+        self._labels = tensor_modes.checked_labels(labels, self._shape)
         self._duplicates = checks.choice("duplicates", duplicates, DUPLICATES)
         self._inferred_modes: tuple[str, ...] = ()
         self._stated_modes: tuple[str, ...] = ()
@@ -88,13 +78,13 @@ class Observations:
         numbers = _check_values(values)
         if len(where) != len(numbers):
             raise InputError(
-                f"coordinates and values must have one length, got {len(where)} rows and {len(numbers)} values; "
-                "give one value a row"
+                f"coordinates and values must have the same length, got {len(where)} rows and {len(numbers)} values; "
+                "give one value per row"
             )
         if len(numbers) == 0:
             raise InputError("observations must hold at least one entry, got none; check the source")
         if duplicates != "keep":
-            where, numbers = _merge_duplicates(where, numbers, self._shape, duplicates)
+            where, numbers = cells.merge_cells(where, numbers, self._shape, duplicates)
         self._coordinates = _frozen(where, coordinates)
         self._values = _frozen(numbers, values)
 
@@ -128,12 +118,12 @@ class Observations:
         public_labels: Sequence[str] = (),
         duplicates: str = "error",
     ) -> Observations:
-        """From an Arrow table or a pandas or polars data frame with one label column a mode and a value column.
+        """From an Arrow table or a pandas or polars data frame with one column of labels per mode and a value column.
 
         Labels may be strings, whole numbers, dates or timestamps. A mode's labels are those given in `labels`, in that
-        order (the way to state a public shape), or else the distinct labels of its column, sorted. Where existence is
-        private such labels are refused later, unless `public_labels` names the mode: the caller's word that they are
-        public anyway.
+        order (the way to state a public shape), or else the distinct labels of its column, sorted. Under units that
+        keep private who is in the data, labels read off the data are refused later, unless `public_labels` names the
+        mode: then the caller states that its labels are public anyway.
 
         Examples
         --------
@@ -143,29 +133,8 @@ class Observations:
         >>> observations.labels[0], observations.labels[1]
         (array(['ann', 'bob'], dtype=object), array([7, 9]))
         """
-        if labels is not None and not isinstance(labels, Mapping):
-            raise InputError(
-                f"labels must map names of modes to lists, got {type(labels).__name__}; write {{name: [...]}}"
-            )
-        columns = tables.arrow_table(table)
-        if isinstance(modes, str):
-            raise InputError(f"modes must be a list of column names, got the single text {modes!r}; write [{modes!r}]")
-        names = list(modes)
-        checks.order(len(names))
-        given = dict(labels or {})
-        for name in [*names, value, *given]:
-            if name not in columns.column_names:
-                raise InputError(
-                    f"columns must be among {columns.column_names}, got {name!r}; correct modes, value or labels"
-                )
-        if value in names:
-            raise InputError(f"value must not be one of the modes, got {value!r} as both; name another column")
-        for name in given:
-            if name not in names:
-                raise InputError(f"labels must be for modes, got labels of {name!r}; the modes are {names}")
-        if columns.num_rows == 0:
-            raise InputError("the table must have at least one row, got none; check the source")
-        stated = checked_public_labels(public_labels, names)
+        columns, names, given = tables.chosen_columns(table, modes, value, labels)
+        stated = tensor_modes.checked_public(public_labels, names)
         numbers = tables.value_column(columns.column(value), value)
         encoded = [tables.encode(columns.column(name), name, given.get(name)) for name in names]
         found = cls(
@@ -176,11 +145,13 @@ class Observations:
             labels=[mode_labels for _, mode_labels in encoded],
             duplicates=duplicates,
         )
-        return found.described(inferred_modes=[name for name in names if name not in given], public=stated, value=value)
+        return found._described(
+            inferred_modes=[name for name in names if name not in given], public=stated, value=value
+        )
 
     @property
     def coordinates(self) -> NDArray[np.uint32]:
-        """Indices, one row an entry; read-only."""
+        """Indices, one row per entry; read-only."""
         return self._coordinates
 
     @property
@@ -215,39 +186,26 @@ class Observations:
 
     @property
     def inferred_modes(self) -> tuple[str, ...]:
-        """Modes whose labels, and so whose size, were read off the data: not public where existence is private."""
+        """Modes whose labels, and so whose sizes, were read off the data.
+
+        They tell who is in the data, so units that keep this private refuse them. No method removes a mode from here.
+        """
         return self._inferred_modes
 
     @property
     def stated_modes(self) -> tuple[str, ...]:
-        """Modes whose labels were read off the data and are public by the caller's word."""
+        """Modes whose labels were read off the data and which the caller has stated to be public."""
         return self._stated_modes
 
     @property
     def bins(self) -> tuple[str | None, ...]:
-        """For each mode how its times were binned ("day", ...), or None."""
+        """For each mode how its times were binned ("day", ...), or None if they were not."""
         return self._bins
 
     @property
     def value_name(self) -> str:
         """Name of the value column."""
         return self._value_name
-
-    def described(
-        self,
-        *,
-        inferred_modes: Sequence[str],
-        public: Sequence[str] = (),
-        bins: Sequence[str | None] | None = None,
-        value: str = "value",
-    ) -> Observations:
-        """The same entries with what a reader knows of them: whose labels were inferred, binned times, value's name."""
-        other = self._replace(self._coordinates, self._values)
-        other._inferred_modes = tuple(name for name in inferred_modes if name not in public)
-        other._stated_modes = tuple(name for name in inferred_modes if name in public)
-        other._bins = self._bins if bins is None else tuple(bins)
-        other._value_name = value
-        return other
 
     def __len__(self) -> int:
         return len(self._values)
@@ -302,26 +260,37 @@ class Observations:
         """The same entries with other values."""
         numbers = _check_values(values)
         if len(numbers) != len(self):
-            raise InputError(f"values must have {len(self)} numbers, one an entry, got {len(numbers)}; give one a row")
+            raise InputError(f"values must be {len(self)}, one per entry, got {len(numbers)}; give one per row")
         return self._replace(self._coordinates, _frozen(numbers, values))
 
     def split(self, fraction: float = 0.8, *, seed: int | None = None) -> tuple[Observations, Observations]:
-        """Random split into a share `fraction` and the rest, e.g. for training and testing."""
+        """Split at random into a share `fraction` and the rest, e.g. for training and testing.
+
+        All observations of one cell go to the same side. Which cells go where depends on the seed and on which cells
+        are observed, and not on values or on the order of the rows.
+        """
         share = checks.fraction("fraction", fraction)
-        first = round(share * len(self))
-        if not 0 < first < len(self):
+        order = cells.canonical_order(self._coordinates, self._shape)
+        starts = cells.cell_starts(self._coordinates.take(order, axis=0))
+        counts = np.diff(starts, append=len(self))
+        shuffled = np.random.default_rng(checks.seed(seed)).permutation(len(starts))
+        first = np.searchsorted(np.cumsum(counts[shuffled]), round(share * len(self)), side="right")
+        if not 0 < first < len(starts):
             raise InputError(
-                f"both sides of a split must hold an entry, got {len(self)} entries split at {fraction}; "
+                f"both sides of a split must hold a cell, got {len(starts)} cells split at {fraction}; "
                 "use more data or another fraction"
             )
-        shuffled = np.random.default_rng(checks.seed(seed)).permutation(len(self))
-        return self.take(np.sort(shuffled[:first])), self.take(np.sort(shuffled[first:]))
+        chosen = np.zeros(len(starts), dtype=np.bool_)
+        chosen[shuffled[:first]] = True
+        mask = np.empty(len(self), dtype=np.bool_)
+        mask[order] = np.repeat(chosen, counts)
+        return self.take(mask), self.take(~mask)
 
     def to_dense(self, missing: float = math.nan, *, max_cells: int = checks.MAX_DENSE_CELLS) -> Floats:
         """A dense array with `missing` in the unobserved cells."""
         checks.dense_size(self._shape, max_cells, "keep it sparse")
         if self._duplicates == "keep":
-            _merge_duplicates(self._coordinates, self._values, self._shape, "error")
+            cells.merge_cells(self._coordinates, self._values, self._shape, "error")
         dense = np.full(self._shape, missing)
         dense[tuple(self._coordinates.T)] = self._values
         return dense
@@ -336,8 +305,25 @@ class Observations:
         result[where] = array[where]
         return result
 
+    def _described(
+        self,
+        *,
+        inferred_modes: Sequence[str] = (),
+        public: Sequence[str] = (),
+        bins: Sequence[str | None] | None = None,
+        value: str = "value",
+    ) -> Observations:
+        """The same entries with what a reader knows about them; modes can be marked as inferred, never unmarked."""
+        other = self._replace(self._coordinates, self._values)
+        new = [name for name in inferred_modes if name not in self._inferred_modes + self._stated_modes]
+        other._inferred_modes += tuple(name for name in new if name not in public)
+        other._stated_modes += tuple(name for name in new if name in public)
+        other._bins = self._bins if bins is None else tuple(bins)
+        other._value_name = value
+        return other
+
     def _replace(self, coordinates: NDArray[np.uint32], values: Floats) -> Observations:
-        """A copy with other entries that are known to be clean: no check is run twice."""
+        """A copy with other entries, which have been checked before."""
         if len(values) == 0:
             raise InputError("observations must hold at least one entry, got none; choose at least one row")
         other = object.__new__(Observations)
@@ -349,58 +335,11 @@ class Observations:
 
 
 def _frozen(array: NDArray[Any], source: object) -> NDArray[Any]:
-    """The array, read-only; copied first where it is the caller's own, so that no one can change it later."""
+    """The array, read-only; if it is the caller's own it is copied first, so that nobody can change it later."""
     if source is not None and np.may_share_memory(array, np.asarray(source)):
         array = array.copy()  # also of a read-only view: its owner may still write
     array.setflags(write=False)
     return array
-
-
-def checked_public_labels(names: Sequence[str], modes: Sequence[str]) -> tuple[str, ...]:
-    """Names of modes whose labels the caller states to be public."""
-    if isinstance(names, str) or not isinstance(names, (Sequence, set, frozenset)):
-        raise InputError(f"public_labels must be a list of modes, got {names!r}; write [{modes[0]!r}]")
-    for name in names:
-        if name not in modes:
-            raise InputError(f"public_labels must be among the modes {list(modes)}, got {name!r}; correct it")
-    return tuple(names)
-
-
-def _check_mode_names(names: Sequence[str] | None, order: int) -> tuple[str, ...]:
-    if names is None:
-        return tuple(f"mode_{number}" for number in range(order))
-    result = tuple(names)
-    if (
-        isinstance(names, str)
-        or len(result) != order
-        or len(set(result)) != order
-        or not all(isinstance(name, str) and name for name in result)
-    ):
-        raise InputError(f"mode_names must be {order} different, non-empty names, got {names!r}; give one a mode")
-    return result
-
-
-def _check_labels(labels: Sequence[ArrayLike | None] | None, shape: tuple[int, ...]) -> tuple[Labels | None, ...]:
-    if labels is None:
-        return (None,) * len(shape)
-    if len(labels) != len(shape):
-        raise InputError(f"labels must be one list (or None) a mode, got {len(labels)} for {len(shape)} modes")
-    result: list[Labels | None] = []
-    for mode, (mode_labels, size) in enumerate(zip(labels, shape, strict=True)):
-        if mode_labels is None:
-            result.append(None)
-            continue
-        array = np.array(mode_labels)
-        if array.ndim != 1 or len(array) != size:
-            raise InputError(
-                f"labels of mode {mode} must be {size}, one an index, got an array of shape {array.shape}; "
-                "give one label an index"
-            )
-        if len(set(array.tolist())) != size:
-            raise InputError(f"labels of mode {mode} must be different, got repeated ones; make them unique")
-        array.setflags(write=False)
-        result.append(array)
-    return tuple(result)
 
 
 def _check_values(values: ArrayLike) -> Floats:
@@ -410,7 +349,7 @@ def _check_values(values: ArrayLike) -> Floats:
     ):
         raise InputError(f"values must be numbers, got dtype {array.dtype}; convert them to float")
     if array.ndim != 1:
-        raise InputError(f"values must be a list, one an entry, got an array of shape {array.shape}; flatten it")
+        raise InputError(f"values must be a list, one per entry, got an array of shape {array.shape}; flatten it")
     numbers = np.ascontiguousarray(array, dtype=np.float64)
     wrong = np.flatnonzero(~np.isfinite(numbers))
     if wrong.size:
@@ -419,35 +358,3 @@ def _check_values(values: ArrayLike) -> Floats:
             "leave missing entries out"
         )
     return numbers
-
-
-def _merge_duplicates(
-    coordinates: NDArray[np.uint32], values: Floats, shape: tuple[int, ...], duplicates: str
-) -> tuple[NDArray[np.uint32], Floats]:
-    """Entries with every cell once: the mean of those that share a cell, or an error if any do."""
-    if math.prod(shape) < 2**63:
-        cells = coordinates[:, 0].astype(np.int64)
-        for mode, size in enumerate(shape[1:], start=1):
-            cells *= size
-            cells += coordinates[:, mode]
-        ordered = np.sort(cells)  # several times as fast as argsort, and most data repeat no cell
-        if not (ordered[1:] == ordered[:-1]).any():
-            return coordinates, values
-        order = np.argsort(cells, kind="stable")
-        fresh = np.diff(cells[order]) != 0
-    else:  # a cell's number would not fit in 64 bits
-        order = np.lexsort(coordinates.T[::-1])
-        fresh = (np.diff(coordinates[order].astype(np.int64), axis=0) != 0).any(axis=1)
-        if fresh.all():
-            return coordinates, values
-    if duplicates == "error":
-        rows = np.sort(order[1:][~fresh])
-        raise RepeatedCellsError(
-            f"every cell must occur once, got {len(rows)} repeated, the first in row {rows[0]}; "
-            'pass duplicates="keep" to keep all, or duplicates="mean" to average them',
-            rows,
-        )
-    starts = np.concatenate([[0], np.flatnonzero(fresh) + 1])
-    counts = np.diff(np.concatenate([starts, [len(values)]]))
-    means = np.add.reduceat(values[order], starts) / counts
-    return np.ascontiguousarray(coordinates[order[starts]]), means

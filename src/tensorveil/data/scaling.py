@@ -1,6 +1,6 @@
 """Scalings of observed values and their exact inverses.
 
-These read the data and release nothing by themselves; a private mechanism may not use them unpaid.
+They are computed from the data without noise, so a private mechanism must not use them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Integers = NDArray[np.int64]
 @final
 @dataclass(frozen=True)
 class MinMaxScaling:
-    """The line that takes [low, high] to [0, 1].
+    """The linear map from [low, high] to [0, 1].
 
     Examples
     --------
@@ -41,7 +41,7 @@ class MinMaxScaling:
 
     @classmethod
     def of(cls, values: ArrayLike) -> MinMaxScaling:
-        """The scaling whose ends are the smallest and the largest of the values."""
+        """The scaling from the smallest and the largest of the values."""
         array = np.asarray(values, dtype=np.float64)
         if array.size == 0:
             raise InputError("values must hold at least one number, got none; check the source")
@@ -63,11 +63,11 @@ class BiScaling:
 
     For the slice k (a day) and its entry (i, j), x = alpha_ik + beta_jk + tau_ik gamma_jk z, with z standardised over
     each row and each column of the slice (Mazumder, Hastie, Tibshirani 2010; the alternation of Hastie, Mazumder, Lee,
-    Zadeh 2015, section 7). A row or column with one entry, or whose variance vanishes, keeps the variance it has (its
-    scale stays 1); its mean is removed all the same.
+    Zadeh 2015, section 7). A row or column that has one entry, or whose variance is zero, keeps its variance (its scale
+    is 1); its mean is still removed.
 
-    Where a slice has no training entry in a row, the mean of the slice's row centres stands in, likewise for columns,
-    with scale 1; where a slice has no training entry at all, the mean of all training values is predicted.
+    If a row has no training entry in a slice, its centre is the mean of the slice's row centres and its scale is 1; the
+    same holds for columns. If a slice has no training entry at all, the mean of all training values is predicted.
     """
 
     slice_mode: int
@@ -116,7 +116,8 @@ class BiScaling:
         """The observations with standardised values."""
         if observations.shape != self.shape:
             raise InputError(
-                f"observations must have the shape {self.shape} of the training data, got {observations.shape}"
+                f"observations must have the shape {self.shape} of the training data, got {observations.shape}; "
+                "give both the same shape"
             )
         centre, scale, _ = self._terms(observations.coordinates)
         return observations.with_values((observations.values - centre) / scale)
@@ -127,7 +128,7 @@ class BiScaling:
         return np.asarray(centre + scale * np.asarray(values, dtype=np.float64))
 
     def covers(self, coordinates: ArrayLike) -> NDArray[np.bool_]:
-        """Whether row and column of each entry both have training data in its slice, where bi-scaling is defined."""
+        """Whether both the row and the column of each entry have training data in its slice; see the class."""
         return self._terms(checks.coordinates(coordinates, self.shape))[2]
 
     def _terms(self, coordinates: NDArray[Any]) -> tuple[Floats, Floats, NDArray[np.bool_]]:

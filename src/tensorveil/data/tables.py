@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensorveil import checks
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ Labels = NDArray[Any]
 
 
 def arrow_table(table: Any) -> pa.Table:
-    """An Arrow table of whatever speaks Arrow."""
+    """An Arrow table, made from any kind of table that can be exported to Arrow."""
     import pyarrow as pa
 
     if isinstance(table, pa.Table):
@@ -27,19 +28,47 @@ def arrow_table(table: Any) -> pa.Table:
         try:
             return pa.table(dict(table))
         except (pa.ArrowException, TypeError) as error:
-            raise InputError(f"table must have columns of one length, got others ({error}); correct them") from error
+            raise InputError(
+                f"table must have columns of the same length, got others ({error}); correct them"
+            ) from error
     if hasattr(table, "__arrow_c_stream__"):  # pandas from 2.2, polars, and every other Arrow-speaking frame
         try:
             return pa.table(table)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InputError(
-                f"table must be one that Arrow can hold, got another ({error}); convert its columns"
+                f"table must be one that Arrow can read, got another ({error}); convert its columns"
             ) from error
     raise InputError(
         "table must be an Arrow table, a pandas or polars data frame or a dict of columns, "
         f"got {type(table).__name__}; "
         "convert it with pyarrow.table"
     )
+
+
+def chosen_columns(
+    table: Any, modes: Sequence[str], value: str, labels: Mapping[str, ArrayLike] | None
+) -> tuple[pa.Table, list[str], dict[str, ArrayLike]]:
+    """The table, the names of its modes and the labels given for them, all of which fit each other."""
+    if labels is not None and not isinstance(labels, Mapping):
+        raise InputError(f"labels must map names of modes to lists, got {type(labels).__name__}; write {{name: [...]}}")
+    columns = arrow_table(table)
+    if isinstance(modes, str):
+        raise InputError(f"modes must be a list of column names, got the single text {modes!r}; write [{modes!r}]")
+    names, given = list(modes), dict(labels or {})
+    checks.order(len(names))
+    for name in [*names, value, *given]:
+        if name not in columns.column_names:
+            raise InputError(
+                f"columns must be among {columns.column_names}, got {name!r}; correct modes, value or labels"
+            )
+    if value in names:
+        raise InputError(f"value must not be one of the modes, got {value!r} as both; name another column")
+    for name in given:
+        if name not in names:
+            raise InputError(f"labels must be for modes, got labels of {name!r}; the modes are {names}")
+    if columns.num_rows == 0:
+        raise InputError("the table must have at least one row, got none; check the source")
+    return columns, names, given
 
 
 def value_column(column: pa.ChunkedArray, name: str) -> Floats:
@@ -57,7 +86,7 @@ def value_column(column: pa.ChunkedArray, name: str) -> Floats:
         return np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
     except pa.ArrowInvalid as error:
         raise InputError(
-            f"the value column {name!r} must hold numbers that a float can, got others ({error}); scale it first"
+            f"the value column {name!r} must hold numbers that fit a float, got others ({error}); scale it first"
         ) from error
 
 
@@ -116,7 +145,7 @@ def check_label_kind(column: Any, name: str, *, numbers: bool = False) -> None:
 
 
 def sorted_labels(codes: NDArray[np.int64], labels: pa.Array) -> tuple[NDArray[np.int64], Labels]:
-    """Labels in their order, and codes that count in it; a code of -1 stays."""
+    """Labels sorted, and the codes renumbered to match; a code of -1 stays."""
     import pyarrow.compute as pc
 
     order = pc.sort_indices(labels)
@@ -126,7 +155,7 @@ def sorted_labels(codes: NDArray[np.int64], labels: pa.Array) -> tuple[NDArray[n
 
 
 def plain_column(column: Any) -> Any:
-    """A column as Arrow's compute functions take it: dictionaries resolved, and views, which polars sends, copied."""
+    """A column as Arrow's compute functions need it: dictionaries decoded, and views, which polars uses, copied."""
     import pyarrow as pa
 
     if isinstance(column, pa.Array):
@@ -140,7 +169,10 @@ def plain_column(column: Any) -> Any:
 
 
 def distinct(column: Any) -> tuple[NDArray[np.int64], pa.Array]:
-    """The distinct cells of a column in order of appearance, and each row's number among them, -1 where empty."""
+    """Each row's number among the distinct cells of a column, -1 where empty, and these cells.
+
+    The cells are in order of appearance, which is private: sort them before they become labels.
+    """
     import pyarrow as pa
 
     column = plain_column(column)
@@ -200,7 +232,7 @@ def typed_labels(texts: pa.Array) -> pa.Array:
 
 
 def _plain_texts(column: Any) -> Any:
-    """Texts as Arrow's compute functions take them: polars sends views."""
+    """Texts as Arrow's compute functions need them: views, which polars uses, copied."""
     import pyarrow as pa
 
     if pa.types.is_string_view(column.type):
@@ -216,7 +248,7 @@ def label_array(labels: pa.Array) -> Labels:
 
 
 def odd_numbers(texts: pa.Array) -> Any:
-    """Which texts are numbers that a program would write differently, e.g. 007: likely names, not amounts."""
+    """Which texts are numbers in an unusual form, e.g. 007: these are probably names and not amounts."""
     import pyarrow.compute as pc
 
     return pc.match_substring_regex(texts, r"^\s*(\+|[+-]?0\d)")

@@ -22,10 +22,18 @@ SMALLEST_SPREAD = 2.0**-7
 MEAN_VARIANCE = 1 / 9  # of a mean that is known to lie between -1 and 1
 SMALLEST_COUNT = 0.1  # of the average: an index is taken to occur that often
 
+# Tuned on synthetic tensors
+SIGNAL_SHARE = 0.5  # of the variance of values, taken for signal
+FIRST_MOVE, LAST_MOVE, LAST_ROW_MOVE = 0.7, 0.2, 0.4  # share of the way to the new estimate, in first and last step
+CORE_MOVE = 0.57  # times that with a core: one more block moves at once, and factors and core can undo each other
+CLIP_SPREADS = 0.7  # clip norm, in gradients of a residual of one spread
+UNCLIPPED = 0.7  # curvature left by that clipping
+SMALLEST_COMPONENT = 0.15  # a component is kept at this part of the signal's level while steps go on
+
 
 @final
 @dataclass(frozen=True)
-class Level:
+class Moments:
     """Mean and spread of the values, and how often each index of each mode is observed, as far as is known."""
 
     mean: float
@@ -33,7 +41,7 @@ class Level:
     counts: list[Floats]
 
     @classmethod
-    def of(cls, number: float, total: float, squares: float, variance: float, counts: list[Floats]) -> Level:
+    def of(cls, number: float, total: float, squares: float, variance: float, counts: list[Floats]) -> Moments:
         """From a number of values, their sum and sum of squares, the latter two with noise of this variance."""
         count = max(number, math.sqrt(variance), TINY)
         uncertain = math.sqrt(variance) / count
@@ -66,8 +74,8 @@ class NoisyDescent:
     weights: tuple[Floats, ...]  # of the indices of each mode: their shares of the observations
 
     @classmethod
-    def start(cls, family: ModelFamily, shape: tuple[int, ...], level: float, counts: Sequence[Floats]) -> NoisyDescent:
-        """Pseudo-random numbers, the same in every run: a hash of block and position. Reads no data."""
+    def start(cls, family: ModelFamily, shape: tuple[int, ...], moments: Moments) -> NoisyDescent:
+        """Pseudo-random numbers, the same in every run: a hash of block and position."""
         blocks = []
         for number, block in enumerate(family.block_shapes(shape)):
             size = math.prod(block)
@@ -76,7 +84,8 @@ class NoisyDescent:
             hashing.hash_rows(np.ascontiguousarray(places), np.uint64(0), np.uint64(0), hashes)
             blocks.append((hashes / 2.0**63 - 1.0).reshape(block))
         order = len(shape)
-        weights = tuple(np.asarray(count / max(float(count.sum()), TINY)) for count in counts)
+        weights = tuple(np.asarray(count / max(float(count.sum()), TINY)) for count in moments.counts)
+        level = moments.spread * math.sqrt(SIGNAL_SHARE)
         state = cls(family, tuple(blocks[:order]), blocks[order] if len(blocks) > order else None, level, weights)
         return state.balanced(1.0, exactly=True)
 
@@ -111,6 +120,27 @@ class NoisyDescent:
         if self.core is not None:
             squares.append(math.prod(float(np.trace(gram)) for gram in self.grams()))
         return np.sqrt(np.maximum(squares, 1e-12))
+
+    def clip_norms(self, spread: float) -> Floats:
+        """For each block, the norm that gradients by one of its rows are clipped to."""
+        return np.asarray(2 * CLIP_SPREADS * spread * self.feature_norms())
+
+    def joint_clipping(self, spread: float, size: float, mode: int | None) -> tuple[float, float]:
+        """The norm that joint gradients of units are clipped to, and the share of their curvature that this leaves.
+
+        `size` is the typical number of observations of one unit, `mode` that of whole slices. The residuals of a slice
+        that agree add up in its own row, so that more is clipped.
+        """
+        lengths = self.feature_norms()
+        norm = 2 * CLIP_SPREADS * spread * float(np.linalg.norm(lengths)) * math.sqrt(size)
+        if mode is None:
+            return norm, 1.0
+        return norm, min(1.0, norm / math.hypot(norm, 2 * size * float(lengths[mode]) * spread))
+
+    def move(self, step: int, steps: int, last: float) -> float:
+        """The share of the way to the new estimate that a step goes: from FIRST_MOVE to `last`, less with a core."""
+        first = FIRST_MOVE if self.core is None else FIRST_MOVE * CORE_MOVE
+        return float(first * (last / FIRST_MOVE) ** (step / max(steps - 1, 1)))
 
     def balanced(self, smallest: float, exactly: bool = False) -> NoisyDescent:
         """The same tensor with components of equal size in all blocks, the weak ones raised to a share of the level."""

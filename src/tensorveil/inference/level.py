@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.inference.priors import MEAN_VARIANCE
+from tensorveil.models.completion import Completion
+from tensorveil.models.factor_model import FactorModel
+from tensorveil.models.offsets import Offsets
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +31,19 @@ class Level:
     mean: float
     scale: float
     std: float = 1 / WIDE
+
+    def rescaled(self, offsets: Offsets) -> Offsets:
+        """Offsets of values brought to this level, on the centred scale."""
+        parts = [None if part is None else self.scale * part for part in offsets.modes]
+        return Offsets(self.mean + self.scale * offsets.mean, parts)
+
+    def completion(
+        self, offsets: Offsets, model: FactorModel, bounds: tuple[float, float], withheld: int | None = None
+    ) -> Completion:
+        """The completion on the centred scale, from offsets and a model of values brought to this level."""
+        block = next(mode for mode in range(model.order) if mode != withheld) if model.core is None else model.order
+        whole = model.factors[block] if model.core is None else model.core
+        return Completion(self.rescaled(offsets), model.with_block(block, whole * self.scale), *bounds, withheld)
 
 
 def level_of(released: Floats, variance: float, weight: float | None) -> Level:

@@ -1,21 +1,15 @@
-"""Rows of a factor matrix from noisy least-squares statistics whose noise is known."""
+"""Rows of a block from noisy least-squares statistics whose noise is known."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-
-
-def square_matrices(triangles: Floats, width: int) -> Floats:
-    """Symmetric matrices from upper triangles whose numbers off the diagonal were scaled by sqrt(2)."""
-    first, second = np.triu_indices(width)
-    matrices = np.zeros((len(triangles), width, width))
-    values = triangles / np.where(first == second, 1.0, np.sqrt(2.0))
-    matrices[:, first, second] = values
-    matrices[:, second, first] = values
-    return matrices
+Integers = NDArray[np.int64]
 
 
 def posterior_rows(
@@ -44,3 +38,45 @@ def posterior_rows(
     prior = min(max(surplus, smallest_prior * weight), largest_prior * weight) / weight if weight > 0 else 0.0
     shrunk = prior * values * rotated / (prior * values**2 + spread + prior * level**2)
     return np.asarray(np.einsum("kij,kj->ki", vectors, shrunk))
+
+
+@final
+@dataclass(frozen=True)
+class RidgeMatrices:
+    """The matrices H = sum phi phi^T + ridge I of every row of a block, by their eigenvalues and eigenvectors."""
+
+    values: Floats
+    vectors: Floats
+
+    @classmethod
+    def of(cls, rows: Integers, features: Floats, size: int, ridge: float) -> RidgeMatrices:
+        """Of each entry's row and features; `size` is the number of rows."""
+        width = features.shape[1]
+        H = np.zeros((size, width, width))
+        np.add.at(H, rows, features[:, :, None] * features[:, None, :])
+        H += ridge * np.eye(width)
+        values, vectors = np.linalg.eigh(H)
+        return cls(np.maximum(values, ridge), vectors)
+
+    @property
+    def roots(self) -> Floats:
+        """H^1/2 of each row."""
+        return np.asarray(np.einsum("kij,kj,klj->kil", self.vectors, np.sqrt(self.values), self.vectors))
+
+    @property
+    def inverse_roots(self) -> Floats:
+        """H^-1/2 of each row."""
+        return np.asarray(np.einsum("kij,kj,klj->kil", self.vectors, 1 / np.sqrt(self.values), self.vectors))
+
+    def shrunk_solutions(
+        self, g: Floats, known: NDArray[np.bool_], noise_variances: Floats, residual_variance: float
+    ) -> Floats:
+        """Rows H^-1 g, shrunk by a prior N(0, s^2 I) whose s^2 is found by moments; rows that are not known are zero.
+
+        The noise on g has the covariance (residual variance + noise variance of the row) H.
+        """
+        rotated = np.einsum("kij,ki->kj", self.vectors, np.where(known[:, None], g, 0.0)) / self.values
+        spread = (residual_variance + noise_variances)[:, None] / self.values
+        weights = np.where(np.broadcast_to(known[:, None], rotated.shape), 1 / spread**2, 0.0)
+        prior = max(float((weights * (rotated**2 - spread)).sum() / max(weights.sum(), 1e-300)), 0.0)
+        return np.asarray(np.einsum("kij,kj->ki", self.vectors, rotated * prior / (prior + spread)))

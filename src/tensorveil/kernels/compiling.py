@@ -13,12 +13,14 @@ T = TypeVar("T")
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
     """Compile a kernel: cached on disk, without the interpreter's lock, IEEE arithmetic to the letter (no fastmath)."""
     dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    # Numba dates a cached kernel by its own file, yet it holds the code of the kernels it calls: date all by all
+    # A cached kernel contains the code of the kernels it calls, yet Numba looks at the date of its own file only:
+    # every kernel gets the dates of all source files
     if hasattr(dispatcher, "_cache"):
         dispatcher._cache._cache_file._source_stamp = _SOURCES
     return cast(Callable[P, T], dispatcher)
 
 
 _SOURCES = tuple(
-    (path.name, path.stat().st_mtime, path.stat().st_size) for path in sorted(Path(__file__).parent.rglob("*.py"))
+    (str(path.relative_to(Path(__file__).parent)), path.stat().st_mtime, path.stat().st_size)
+    for path in sorted(Path(__file__).parent.rglob("*.py"))
 )

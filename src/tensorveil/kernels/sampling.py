@@ -7,6 +7,9 @@ Both laws of noise.py are built alike. A magnitude m = U + D V, D = 2^shift, has
 
 so V comes from a table of integer thresholds, U is `shift` random bits, and the pair is kept with probability exp(-x).
 A sign is one more bit; minus zero is drawn again, for zero must not count twice.
+
+Noise on whole rows, of weight exp(-|k|), is a mixture of Gaussians, corrected by a coin: exp(-|k|) is the integral over
+s of exp(-s^2/2 - |k|^2/(2 s^2)), so a sum over few s is near it, and `row_excess` says by how much.
 """
 
 import math
@@ -34,6 +37,12 @@ PACKED_SHIFT = 27  # sign 1 + U 27 + coin 12 + top 24 = 64 bits
 TOP_BITS = np.uint64(24)
 LOW_MASK = np.uint64(2**40 - 1)
 TOP_MASK = np.uint64(2**64 - 2**40)
+
+
+ROW_GAP = 0.25  # between the standard deviations of a mixture: with this one four proposals of five are kept
+NEGLIGIBLE = 45.0  # e^-45 is below 2^-64: terms so far below the largest are left out of a sum
+ROW_BEYOND = 6.0  # how far these deviations go past the last one that matters
+TOTAL_BITS = 62  # the chances of a mixture's parts are whole numbers that add up to 2^62
 
 
 class Law(NamedTuple):
@@ -78,6 +87,41 @@ def gaussian_law(scale: float) -> Law:
         tails = [sum(weights[v:], Decimal(0)) / total for v in range(len(weights))]
         thresholds = _rounded(tails)
     return Law(thresholds, _guide(thresholds), shift, 0, 0.0, 1.0 / (2.0 * scale * scale), False)
+
+
+class RowLaw(NamedTuple):
+    """A mixture of Gaussians near exp(-|k|) on rows of one width, up to a radius.
+
+    ends : the parts' chances, summed up, in 2^-62
+    stds : the parts' standard deviations
+    weights : logarithms of the parts' chances over stds^width, up to a constant that makes every excess positive
+    coin, coin_scale : a magnitude of this law reaches x * coin_scale with probability exp(-x)
+    """
+
+    ends: Words
+    stds: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    radius: int
+    coin: Law
+    coin_scale: float
+
+
+@lru_cache(maxsize=64)
+def row_law(width: int) -> RowLaw:
+    """The mixture for rows of this width; proofs are in docs/proofs/noise.md, "rows"."""
+    radius = 44 * width + 82  # [R1] beyond it a row is as unlikely as the uniform noise that covers it
+    parts = math.ceil((math.sqrt(radius) + ROW_BEYOND) / ROW_GAP)
+    stds = np.array([(part + 0.5) * ROW_GAP for part in range(parts)])
+    logs = width * np.log(stds) - stds**2 / 2
+    shares = np.exp(logs - logs.max())
+    constant = logs.max() + math.log(shares.sum() * ROW_GAP) - TOTAL_BITS * math.log(2)
+    shares *= (1 - 2.0**-20) / shares.sum()
+    counts = [int(share * 2.0**TOTAL_BITS) + 1 for share in shares]  # [R2] none is 0: far rows come from rare parts
+    counts[int(shares.argmax())] += 2**TOTAL_BITS - sum(counts)
+    weights = np.array([math.log(count) for count in counts]) - width * np.log(stds) + constant
+    coin_scale = 2.0 ** (TOTAL_BITS - (8 * radius).bit_length())  # [R3] 4 * radius is below 2^61 of its steps
+    ends = np.cumsum(np.array(counts, dtype=np.uint64))
+    return RowLaw(ends, stds, weights, radius, laplace_law(coin_scale), coin_scale)
 
 
 def _rounded(tails: list[Decimal]) -> Words:
@@ -188,6 +232,41 @@ def magnitudes(
         filled += 1
         used = position
     return filled, used
+
+
+@compiled
+def row_excess(
+    rows: Integers, scale: float, stds: NDArray[np.float64], weights: NDArray[np.float64], radius: float
+) -> NDArray[np.float64]:
+    """For each row k the logarithm of mixture(|k|) / exp(-|k| / scale), at least 0; infinite from the radius on."""
+    result, logs = np.empty(rows.shape[0]), np.empty(stds.size)
+    for i in range(rows.shape[0]):
+        total = 0.0
+        lost = 0.0
+        for j in range(rows.shape[1]):  # [R4] a sum that knows its rounding errors: right to 3 u, however wide
+            number = np.float64(rows[i, j])
+            square = number * number
+            larger = total + square
+            if total >= square:
+                lost += (total - larger) + square
+            else:
+                lost += (square - larger) + total
+            total = larger
+        squared = (total + lost) / (scale * scale)
+        r = math.sqrt(squared)
+        if not r < radius:
+            result[i] = np.inf
+            continue
+        largest = -np.inf
+        for part in range(stds.size):
+            logs[part] = weights[part] - squared / (2.0 * stds[part] * stds[part])
+            largest = max(largest, logs[part])
+        mixture = 0.0
+        for part in range(stds.size):
+            if logs[part] > largest - NEGLIGIBLE:
+                mixture += math.exp(logs[part] - largest)
+        result[i] = r + largest + math.log(mixture)
+    return result
 
 
 @compiled

@@ -1,9 +1,11 @@
-"""Rows of numbers as SIMD vectors: what the compiler is told outright instead of hoping that it sees it.
+"""The vocabulary of the fast kernels: rows of numbers as SIMD vectors, written out instead of left to the compiler.
 
-A fast kernel knows its number of modes and its rank when it is compiled: they come in the type of an argument,
-`Constants(N, R)`, so that each pair has machine code of its own, kept on disk like that of any kernel. The innermost
-steps are written as instructions on vectors of 32 bytes (8 single or 4 double numbers), row after row; every sum has a
-fixed order, and nothing here lets the compiler change one.
+A fast kernel knows its number of modes and its rank when it is compiled: they are part of the type of an argument,
+`Constants(N, R)`, so that each pair has its own machine code, which is cached on disk like that of any kernel. The
+innermost steps are instructions on vectors of 32 bytes (8 single or 4 double numbers), row after row. Every sum has a
+fixed order, which the compiler may not change. The reference kernels follow the same order where both must give the
+same integers: one partial sum for each of `LANES` numbers, `fma` for each product that is added, and the sum of the
+four partial sums in pairs, (0 + 1) + (2 + 3).
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +20,17 @@ from numpy.typing import NDArray
 
 numba: Any = extending  # without types of its own
 declared: Any = cgutils.get_or_insert_function
-VECTOR_BYTES = 32
+for_range: Any = cgutils.for_range
+alloca: Any = cgutils.alloca_once
+VECTOR_BYTES = 32  # on every machine: the number of lanes decides the order of sums
+LANES = VECTOR_BYTES // 8  # double numbers in a vector
 LINE = 64  # bytes of a cache line
+AHEAD = 8  # entries between prefetching rows and using them; lists of entries end with as many spare entries
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """A function that puts down instructions; kernels call it without its first argument."""
+    """A function that emits instructions; kernels call it without its first argument."""
     return numba.intrinsic(function)
 
 
@@ -56,14 +62,19 @@ def _unbox_constants(kind: Any, value: Any, c: Any) -> Any:
     return numba.NativeValue(c.context.get_dummy_value())
 
 
+def numpy_type(number: Any) -> Any:
+    """NumPy's name of a number type of the compiler's."""
+    return np.float64 if number == types.float64 else np.float32
+
+
 def padded(R: int, dtype: Any) -> int:
-    """Length of a row of R numbers with the zeros that fill its last vector."""
+    """Length of a row of R numbers together with the zeros that fill its last vector."""
     lanes = VECTOR_BYTES // np.dtype(dtype).itemsize
     return int(-(-R // lanes) * lanes)
 
 
 def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
-    """Zeros that begin with a cache line: a vector that lies across two of them is slow to write."""
+    """Zeros that begin at a cache line: a vector that lies across two cache lines is slow to write."""
     wanted = size * np.dtype(dtype).itemsize
     room = np.zeros(wanted + LINE, dtype=np.uint8)
     begin = -room.ctypes.data % LINE
@@ -71,7 +82,7 @@ def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
 
 
 class Code:
-    """Instructions on rows of numbers of one type, put down one after the other."""
+    """Emits instructions on rows of numbers of one type."""
 
     def __init__(self, context: Any, builder: Any, number: Any) -> None:
         self.builder = builder
@@ -87,6 +98,12 @@ class Code:
         """Address of a number after `row`; the index is a number or a value."""
         place = INT64(index) if isinstance(index, int) else index
         return self.builder.gep(row, [place], source_etype=self.number)
+
+    def row(self, base: Any, starts: Any, entry: Any, m: int, length: int) -> Any:
+        """Address of the row that coordinate m of an entry names; rows of mode m begin at starts[m] after `base`."""
+        b = self.builder
+        index = b.load(b.gep(entry, [INT64(m)], source_etype=INT32), align=4, typ=INT32)
+        return self.pointer(base, b.add(b.extract_value(starts, m), b.mul(b.zext(index, INT64), INT64(length))))
 
     def load(self, row: Any, begin: Any, lanes: int) -> Any:
         address = self.pointer(row, begin)
@@ -150,7 +167,10 @@ class Code:
         return b.extract_element(total, INT32(0))
 
     def two_sums(self, one: Any, others: Sequence[Any]) -> Any:
-        """Sum of all lanes of one vector, and of all lanes of some others, as a pair; four lanes of doubles."""
+        """Sum of all lanes of one vector, and of all lanes of some others, as a pair; four lanes of doubles.
+
+        The lanes are added in pairs, (0 + 1) + (2 + 3), as in `four_sums` and in the reference kernels.
+        """
         b = self.builder
         second = others[0]
         for vector in others[1:]:
@@ -163,7 +183,7 @@ class Code:
         return b.fadd(picked(pairs, pairs, [0, 1]), picked(pairs, pairs, [2, 3]))
 
     def four_sums(self, vectors: Sequence[Any]) -> Any:
-        """Sums of all lanes of each of four vectors of doubles."""
+        """Sums of all lanes of each of four vectors of doubles, added in pairs: (0 + 1) + (2 + 3)."""
         b = self.builder
 
         def picked(first: Any, other: Any, places: list[int]) -> Any:
@@ -200,7 +220,7 @@ class Code:
         b.store(b.add(b.load(address, align=8, typ=vector.type), vector), address, align=8)
 
     def prefetch(self, row: Any, length: int, *, write: bool) -> None:
-        """Ask for the cache lines of a row; to be written only where no other thread reads it meanwhile."""
+        """Prefetch the cache lines of a row, for writing only if no other thread reads it meanwhile."""
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
         function = declared(self.builder.module, kind, "llvm.prefetch.p0")
         for begin in range(0, length, LINE // self.bytes):
@@ -219,8 +239,18 @@ def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
 
 
 @intrinsic
+def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """a b + c in double precision, rounded once, as each lane of the fast kernels does."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return Code(context, builder, types.float64).fma(*args)
+
+    return types.float64(types.float64, types.float64, types.float64), code
+
+
+@intrinsic
 def load_acquire(typingctx: Any, array: Any, place: Any) -> Any:
-    """array[place], int64, seen by all threads in one order."""
+    """array[place] as int64, in one order for all threads."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address = builder.gep(data_of(context, builder, signature.args[0], args[0]), [args[1]], source_etype=INT64)
@@ -231,7 +261,7 @@ def load_acquire(typingctx: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def add_release(typingctx: Any, array: Any, place: Any, amount: Any) -> Any:
-    """array[place] += amount, whole even where threads do it at once; returns the old number."""
+    """array[place] += amount, atomically; returns the old number."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address = builder.gep(data_of(context, builder, signature.args[0], args[0]), [args[1]], source_etype=INT64)

@@ -18,7 +18,6 @@ from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.accounting import composition as accounting
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.stages import Stage
@@ -129,7 +128,7 @@ class Mechanism(ABC):
             design.gaussian_coordinates,
             assumptions_checked=checked_by_code(request),
             assumptions_trusted=(
-                *trusted_to_the_caller(request, [stage.law for stage in design.stages]),
+                *trusted_to_the_caller(request),
                 *design.assumptions_trusted,
                 *trusted_features(request.unit, inputs),
             ),
@@ -173,19 +172,16 @@ def trusted_features(unit: Unit, inputs: Sequence[PublicInput]) -> tuple[str, ..
     )
 
 
-def trusted_to_the_caller(request: Request, laws: Sequence[Law]) -> tuple[str, ...]:
-    """What no run can check, in the words of guarantees; `laws` are those of the stages' noise."""
+def trusted_to_the_caller(request: Request) -> tuple[str, ...]:
+    """What no run can check, in the words of guarantees."""
     chosen = "bounds, shape, labels and expected count were chosen without looking at the data"
     if request.unit.coordinates_public:
         chosen = "bounds and expected count were chosen without looking at the values"
-    found = [
+    return (
         chosen,
         "each unit of the data is one unit of privacy: nobody is behind two of them",
         "running time and memory are not observed",
-    ]
-    if Law.ROWS in laws:
-        found.append("norm-exponential noise is drawn in floating point and rounded; its last bits are not proven")
-    return tuple(found)
+    )
 
 
 def ideal_budget(epsilon: float, delta: float, coordinates: int) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -12,9 +11,15 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.inference.descent import LARGEST_PARAMETER, TINY, Level, NoisyDescent, believed_counts
-from tensorveil.kernels import hashing
-from tensorveil.kernels.reference import gradients
+from tensorveil.inference.descent import (
+    LAST_MOVE,
+    LAST_ROW_MOVE,
+    SMALLEST_COMPONENT,
+    UNCLIPPED,
+    Moments,
+    NoisyDescent,
+    believed_counts,
+)
 from tensorveil.mechanisms.base import (
     MARGIN,
     Design,
@@ -30,64 +35,40 @@ from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting import composition as accounting
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.noise.source import (
-    GAUSSIAN_DELTA,
-    GRID_BITS,
-    LARGEST_SUM,
-    NoiseSource,
-    grid_for,
-    round_toward_zero,
-)
-from tensorveil.privacy.plan import Plan, Request, Stage
-from tensorveil.privacy.theorems import proves
+from tensorveil.privacy.bounds import MOST_OBSERVATIONS
+from tensorveil.privacy.noise.laws import Law
+from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GRID_BITS, LARGEST_SUM, grid_for
+from tensorveil.privacy.plan import Plan, Request
+from tensorveil.privacy.queries.gradients import ROW_BITS, JointGradients, RowGradients, check_parameters
+from tensorveil.privacy.queries.moments import COUNT_WEIGHT, Counts, UnitMoments
+from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
-from tensorveil.solvers.gradient_sums import joint_sums, local_order
+from tensorveil.privacy.vault import Vault
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
-FORMS = ("gaussian", "rows", "loop")
-MOST_ENTRIES = 2**30  # data sets of at most this many observations are the domain of the theorems
-MOST_PARAMETERS = 2**27  # what the rounding of norms allows for: kernels/reference/gradients.py
-ROW_BITS = 22  # a row sum of 2^30 terms of at most 2^23 grid steps is exact as a float
-ROUND_UP = 1 + 2.0**-40  # noise scales, against the rounding of their products
+FORMS = ("gaussian", "rows")
+LEVEL = "level"  # the name of the first stage
 
-# Post-processing, tuned on synthetic tensors
+# Tuned on synthetic tensors
 GAUSSIAN_STEPS, ROW_STEPS = 50, 16
-FIRST_MOVE, LAST_MOVE, LAST_ROW_MOVE = 0.7, 0.2, 0.4  # share of the way to the new estimate, in first and last step
-CORE_MOVE = 0.57  # times that with a core: one more block moves at once, and factors and core can undo each other
-COUNT_WEIGHT = 0.5  # of an observation in the counts of a mode, beside its 1 in the count of all
-MEAN_ERROR = 0.005  # of centred values: what the level's share of the budget aims at
+WANTED_MEAN_ERROR = 0.005  # of centred values: what the first stage's share of the budget aims at
 SMALLEST_LEVEL_SHARE, LARGEST_LEVEL_SHARE = 0.02, 0.8
-CLIP_SPREADS = 0.7  # clip norm, in gradients of a residual of one spread
-UNCLIPPED = 0.7  # curvature left by that clipping
-SMALLEST_COMPONENT = 0.15  # a component is kept at this part of the signal's level while steps go on
-LOOP_START = 0.3  # of the signal's level: so much noise hardly moves the start
-SIGNAL_SHARE = 0.5  # of the variance of values, taken for signal
 
 
-@proves("gradient-joint", "gradient-sampled")
-def joint_sensitivity(clip_norm: float, unit: Unit) -> float:
-    """L2 sensitivity of a sum of vectors, one a unit, each of norm at most `clip_norm`.
+@final
+@dataclass(frozen=True)
+class Settings:
+    """The form, the number of steps and, for Gaussian noise, its standard deviations in clip norms.
 
-    Guarantee: a replaced unit changes one vector of the sum, an added or removed one has one more or less.
+    `level_noise` is that of the first stage, `noise` that of the steps.
     """
-    return 2.0 * clip_norm if unit.coordinates_public else clip_norm  # [L1]
 
-
-@proves("gradient-rows")
-def row_sensitivity(clip_norm: float, unit: Unit) -> float:
-    """Bound on the change of the one row of a block that an entry touches, and of the sum over rows of such changes."""
-    need_unit("rows", unit, ("value", "entry"), 'use form="gaussian" with delta above 0')
-    return 2.0 * clip_norm if unit.coordinates_public else clip_norm  # [L2]
-
-
-@proves("gradient-loop")
-def loop_sensitivity(clip_norm: float, unit: Unit) -> float:
-    """Bound on the change of the row gradient that a step reads, if the step's entry is the one that changed."""
-    need_unit("loop", unit, ("value",), 'use form="rows" for entry, form="gaussian" for slices')
-    return 2.0 * clip_norm  # [L3]
+    form: str
+    steps: int
+    sampling_probability: float = 1.0
+    level_noise: float = 0.0
+    noise: float = 0.0
 
 
 @final
@@ -97,9 +78,9 @@ class GradientPerturbation(Mechanism):
 
     Parameters
     ----------
-    form : "gaussian" (needs delta > 0; all units), "rows" (pure epsilon; value, entry) or "loop" (pure; value); by
-        default "gaussian" if delta > 0 and "rows" otherwise
-    steps : number of gradients, or of epochs for "loop"; by default chosen from the request
+    form : "gaussian" (needs delta > 0; all units) or "rows" (pure epsilon; value, entry); by default "gaussian" if
+        delta > 0 and "rows" otherwise
+    steps : number of gradients; by default chosen from the request
     sampling_probability : chance of each unit to take part in a step, for "gaussian"
 
     Guarantee
@@ -115,10 +96,9 @@ class GradientPerturbation(Mechanism):
 
     def design(self, request: Request) -> Design:
         form = self._form(request)
-        sizes = [math.prod(block) for block in request.family.block_shapes(request.shape)]
-        if sum(sizes) > MOST_PARAMETERS:
-            raise InputError(f"a model must have at most 2^27 numbers, got {sum(sizes):,}; lower the rank")
-        return self._gaussian(request, sum(sizes)) if form == "gaussian" else self._pure(request, form)
+        parameters = sum(math.prod(block) for block in request.family.block_shapes(request.shape))
+        check_parameters(parameters)
+        return self._gaussian(request, parameters) if form == "gaussian" else self._rows(request)
 
     def _form(self, request: Request) -> str:
         form = ("gaussian" if request.delta > 0 else "rows") if self.form is None else self.form
@@ -134,29 +114,27 @@ class GradientPerturbation(Mechanism):
         if form == "gaussian" and request.delta == 0:
             raise InputError('delta must be above 0 for form "gaussian", got 0; give e.g. delta=1e-6, or form="rows"')
         if form == "rows":
-            row_sensitivity(1.0, request.unit)
-        if form == "loop":
-            loop_sensitivity(1.0, request.unit)
+            need_unit("rows", request.unit, ("value", "entry"), 'use form="gaussian" with delta above 0')
         return form
 
     def _gaussian(self, request: Request, parameters: int) -> Design:
         share, unit = self.sampling_probability, request.unit
-        counted = () if unit.coordinates_public else request.shape  # modes whose counts the level releases
-        top = _level_norm(unit, len(counted))
+        counted = _counted(request)
+        moved, norm = _moved(unit), _moments_norm(unit, len(counted))
         steps = self.steps
         if steps is None:  # as many as the sampler's finite precision leaves delta for
             wanted = min(500, math.ceil(GAUSSIAN_STEPS / math.sqrt(share)))
             loss = (1 + math.exp(min(request.epsilon, 700.0))) * GAUSSIAN_DELTA * parameters
             steps = max(1, min(wanted, math.floor(0.4 * request.delta / loss)))
-        coordinates = _level_size(unit) + sum(counted) + steps * parameters
+        coordinates = _moments_size(unit) + sum(request.shape[mode] for mode in counted) + steps * parameters
         (whole,) = split_budget(request, [1.0], coordinates)
         if not isinstance(whole, GaussianEvent):
             raise InputError('delta must be above 0 for form "gaussian", got 0; give more')
-        part = _level_share(request, whole.noise_multiplier * joint_sensitivity(top, unit), power=2)
+        part = _level_share(request, whole.noise_multiplier * moved * norm, power=2)
         first = GaussianEvent(whole.noise_multiplier / math.sqrt(part))
         z_step = whole.noise_multiplier * math.sqrt(steps / (1 - part))
-        theorem, z = "gradient-joint", z_step * joint_sensitivity(1.0, unit)
         each: Event = GaussianEvent(z_step, steps)
+        z, z_level = z_step * moved, first.noise_multiplier * moved
         if share < 1:
             epsilon, delta = ideal_budget(request.epsilon, request.delta, coordinates)
             z = accounting.calibrate(
@@ -164,117 +142,136 @@ class GradientPerturbation(Mechanism):
                 epsilon * (1 - MARGIN),
                 delta,
             )
-            theorem, each = "gradient-sampled", SampledGaussianEvent(z, share, steps, unit.coordinates_public)
-        z_level = first.noise_multiplier * joint_sensitivity(1.0, unit)
-        if MOST_ENTRIES * (2.0 ** (GRID_BITS + 1) / min(z, z_level) + 1) > LARGEST_SUM:  # [L4] headroom, public
+            each = SampledGaussianEvent(z, share, steps, unit.coordinates_public)
+        if MOST_OBSERVATIONS * (2.0 ** (GRID_BITS + 1) / min(z, z_level) + 1) > LARGEST_SUM:  # as the queries will ask
             raise InputError(
                 f"noise must be at least a quarter of the clip norm for exact sums, got {min(z, z_level):.3g} of it; "
                 "use more steps, or less epsilon"
             )
-        change = "2 m" if unit.coordinates_public else "m"
-        drawn = f" on a Poisson sample of {share:g}" if share < 1 else ""
+        settings = Settings("gaussian", steps, share, z_level, z)
         stages = (
             Stage(
-                "level",
+                LEVEL,
                 "gradient-joint",
                 first,
-                f"{joint_sensitivity(top, unit):.4g} (L2)",
-                f"mean, mean square{' and counts' if counted else ''} with Gaussian noise of std {z_level * top:.4g}",
+                Sensitivity(moved * norm, Norm.L2, "centred values"),
+                Law.GAUSSIAN,
+                f"mean, mean square{' and counts' if counted else ''}",
             ),
             Stage(
-                f"gradients, {steps} steps" + drawn,
-                theorem,
+                _steps_name(settings),
+                "gradient-joint" if share == 1 else "gradient-sampled",
                 each,
-                f"{change} (L2), m = clip norm of a unit's joint gradient, set by the released state",
-                f"Gaussian noise of std {z:.4g} m on all {parameters:,} numbers of the model",
+                Sensitivity(
+                    None,
+                    Norm.L2,
+                    f"{_in_norms(unit)} (L2), m = clip norm of a unit's joint gradient, set by the released state",
+                ),
+                Law.GAUSSIAN,
+                f"all {parameters:,} numbers of the model",
             ),
         )
-        settings = {"form": "gaussian", "steps": steps, "sampling_probability": share, "noise": z, "level": z_level}
-        return Design(stages, settings, coordinates, _trusted(request))
+        return Design(stages, settings, coordinates, _trusted(unit))
 
-    def _pure(self, request: Request, form: str) -> Design:
-        steps = self.steps or (ROW_STEPS if form == "rows" else 1)
-        names = [f"factor of {name}" for name in request.mode_names]
-        names += ["core"] * (len(request.family.block_shapes(request.shape)) - len(names))
-        size, norm = _level_size(request.unit), _level_norm(request.unit)
-        scale = math.sqrt(size + 1) * row_sensitivity(norm, request.unit) / request.epsilon
-        part = _level_share(request, scale, power=1)
+    def _rows(self, request: Request) -> Design:
+        steps, unit = self.steps or ROW_STEPS, request.unit
+        moved, norm = _moved(unit), _moments_norm(unit)
+        blocks = _block_names(request, steps)
+        part = _level_share(request, math.sqrt(_moments_size(unit) + 1) * (moved * norm) / request.epsilon, power=1)
         first, rest = accounting.shares(request.epsilon, [part, 1 - part])
-        private = not request.unit.coordinates_public
-        first, *counting = accounting.shares(first, [1.0] + [0.5 / len(request.shape)] * len(request.shape) * private)
-        budgets = accounting.shares(rest, [1.0] * len(names) * steps)[: len(names)]  # [L5] exact sums stay below
-        what, s = ("steps", row_sensitivity) if form == "rows" else ("epochs", loop_sensitivity)
-        top = _level_norm(request.unit)
-        change = "2 m" if s(1.0, request.unit) == 2 else "m"
+        counted = _counted(request)
+        first, *counting = accounting.shares(first, [1.0] + [0.5 / len(request.shape)] * len(counted))
+        budgets = accounting.shares(rest, [1.0] * len(blocks) * steps)[: len(blocks)]  # rounded down: no sum is above
         stages = [
             Stage(
-                "level",
+                LEVEL,
                 "gradient-rows",
                 PureEvent(first),
-                f"{row_sensitivity(top, request.unit):.4g} (L2)",
-                f"mean and mean square with norm-exponential noise, epsilon {first:.4g}",
+                Sensitivity(moved * norm, Norm.ROWS, "centred values"),
+                Law.ROWS,
+                "mean and mean square",
             )
         ]
         stages += [
             Stage(
-                f"counts of {name}",
+                _counts_name(request, mode),
                 "gradient-rows",
                 PureEvent(budget),
-                "1",
-                f"observations of each index with Laplace noise, epsilon {budget:.4g}",
+                Sensitivity(1.0, Norm.L1, "observations"),
+                Law.LAPLACE,
+                "observations of each index",
             )
-            for name, budget in zip(request.mode_names, counting, strict=False)
+            for mode, budget in zip(counted, counting, strict=True)
         ]
         stages += [
             Stage(
-                f"gradients of the {name}, {steps} {what}",
-                f"gradient-{form}",
+                name,
+                "gradient-rows",
                 PureEvent(budget, steps),
-                f"{change} (L2, one row), m = clip norm of an entry's row gradient, set by the released state",
-                f"norm-exponential noise on rows, scale {s(1.0, request.unit) / budget:.4g} m",
+                Sensitivity(
+                    None,
+                    Norm.ROWS,
+                    f"{_in_norms(unit)} (L2, one row), m = clip norm of an entry's row gradient, "
+                    "set by the released state",
+                ),
+                Law.ROWS,
+                "rows",
             )
-            for name, budget in zip(names, budgets, strict=True)
+            for name, budget in zip(blocks, budgets, strict=True)
         ]
-        settings = {"form": form, "steps": steps, "epsilons": budgets, "level": first, "counts": tuple(counting)}
-        return Design(tuple(stages), settings, 0, _trusted(request))
+        return Design(tuple(stages), Settings("rows", steps), 0, _trusted(unit))
 
-    def run(
-        self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
-    ) -> Completion:
-        if len(data) > MOST_ENTRIES:
-            raise InputError("observations must be at most 2^30, got more; complete parts of the tensor")
-        level = _release_level(data, plan, noise)
-        signal = level.spread * math.sqrt(SIGNAL_SHARE)
-        state = NoisyDescent.start(plan.request.family, data.shape, signal, level.counts)
-        solve = _loop if plan.settings["form"] == "loop" else _descend
-        model = solve(data, plan, noise, level, state, progress)
-        offsets = Offsets(level.mean, [None] * len(data.shape))
-        return Completion(offsets, model, data.bounds.low, data.bounds.high)
+    def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
+        request, settings = plan.request, plan.settings
+        gaussian, steps = settings.form == "gaussian", settings.steps
+        size = _usual_size(vault, request)
+        moments = _ask_moments(vault, request, settings, size)
+        counts = [*moments.counts, np.array([moments.counts[0].sum()])]  # the last of the core
+        state = NoisyDescent.start(request.family, vault.shape, moments)
+        model = state.model()
+        for step in range(steps):
+            progress("gradient steps", step, steps)
+            state = state.balanced(SMALLEST_COMPONENT) if step else state
+            model = state.model()
+            if gaussian:
+                mode = vault.unit.mode_number if vault.unit.whole_slices else None
+                norm, left = state.joint_clipping(moments.spread, size, mode)
+                sums, variances = _ask_joint(vault, settings, model, moments.mean, norm)
+            else:
+                norms, left = state.clip_norms(moments.spread), 1.0
+                sums, variances = _ask_rows(vault, request, settings, model, moments.mean, norms, counts)
+            move = state.move(step, steps, LAST_MOVE if gaussian else LAST_ROW_MOVE)
+            curved = [UNCLIPPED * settings.sampling_probability * left * count for count in counts]
+            # what is summed is minus the gradient, of which the normal equations need half
+            state = state.moved(model, sums / 2, [v / 4 for v in variances], curved, left * moments.spread**2, move)
+        progress("gradient steps", steps, steps)
+        offsets = Offsets(moments.mean, [None] * len(vault.shape))
+        return Completion(offsets, state.model(), request.bounds.low, request.bounds.high)
 
 
-def _trusted(request: Request) -> tuple[str, ...]:
-    if request.unit.kind == "value":
-        return ("the order of rows in the data reads no values where one cell is observed twice",)
-    return ("there are at most 2^30 observations",) if request.unit.kind == "entry" else ()
+def _trusted(unit: Unit) -> tuple[str, ...]:
+    return () if unit.coordinates_public else ("there are at most 2^30 observations",)
 
 
-def _level_size(unit: Unit) -> int:
+def _moved(unit: Unit) -> float:
+    """How far one unit can move a sum of clipped vectors, in clip norms."""
+    return 2.0 if unit.coordinates_public else 1.0
+
+
+def _in_norms(unit: Unit) -> str:
+    return "2 m" if unit.coordinates_public else "m"
+
+
+def _counted(request: Request) -> tuple[int, ...]:
+    """The modes whose counts are private, so that the first stages release them."""
+    return () if request.unit.coordinates_public else tuple(range(len(request.shape)))
+
+
+def _moments_size(unit: Unit) -> int:
     return 2 if unit.kind == "value" else 3
 
 
-def _level_share(request: Request, noise: float, power: int) -> float:
-    """Share of the budget that brings the mean's error near MEAN_ERROR, from noise at the whole budget; public."""
-    shape, unit = request.shape, request.unit
-    count = request.expected_count or _guessed_count(shape)
-    units = shape[unit.mode_number] if unit.whole_slices else count
-    return float(np.clip((noise / (units * MEAN_ERROR)) ** power, SMALLEST_LEVEL_SHARE, LARGEST_LEVEL_SHARE))
-
-
-def _guessed_count(shape: tuple[int, ...]) -> float:
-    return min(math.prod(shape) / 2, 100.0 * sum(shape))
-
-
-def _level_norm(unit: Unit, counted: int = 0) -> float:
+def _moments_norm(unit: Unit, counted: int = 0) -> float:
     """No observation's (1, y, y^2 - 1/2), or (y, y^2 - 1/2) where its count is public, is longer, for |y| <= 1.
 
     In each counted mode one number more, COUNT_WEIGHT, stands at the observation's index.
@@ -282,225 +279,87 @@ def _level_norm(unit: Unit, counted: int = 0) -> float:
     return math.sqrt((1.25 if unit.kind == "value" else 2.25) + counted * COUNT_WEIGHT**2)
 
 
-def _usual_size(data: BoundedObservations, plan: Plan) -> float:
+def _level_share(request: Request, noise: float, power: int) -> float:
+    """Share of the budget that brings the mean's error near the wanted one, from noise at the whole budget; public."""
+    unit = request.unit
+    units = request.shape[unit.mode_number] if unit.whole_slices else request.count_or_guess
+    return float(np.clip((noise / (units * WANTED_MEAN_ERROR)) ** power, SMALLEST_LEVEL_SHARE, LARGEST_LEVEL_SHARE))
+
+
+def _counts_name(request: Request, mode: int) -> str:
+    return f"counts of {request.mode_names[mode]}"
+
+
+def _steps_name(settings: Settings) -> str:
+    share = settings.sampling_probability
+    return f"gradients, {settings.steps} steps" + (f" on a Poisson sample of {share:g}" if share < 1 else "")
+
+
+def _block_names(request: Request, steps: int) -> list[str]:
+    """The names of the stages that pay for the gradients of each block."""
+    blocks = [f"factor of {name}" for name in request.mode_names]
+    blocks += ["core"] * (len(request.family.block_shapes(request.shape)) - len(blocks))
+    return [f"gradients of the {block}, {steps} steps" for block in blocks]
+
+
+def _usual_size(vault: Vault, request: Request) -> float:
     """Observations of one unit to reckon with: public."""
-    unit = data.unit
+    unit = vault.unit
     if not unit.whole_slices:
         return 1.0
-    size = data.shape[unit.mode_number]
-    count = plan.request.expected_count or (len(data) if unit.coordinates_public else _guessed_count(data.shape))
-    return max(1.0, min(count / size, unit.at_most or math.inf))
+    count = request.expected_count or (len(vault.pattern) if unit.coordinates_public else request.count_or_guess)
+    return max(1.0, min(count / vault.shape[unit.mode_number], unit.at_most or math.inf))
 
 
-def _release_level(data: BoundedObservations, plan: Plan, noise: NoiseSource) -> Level:
-    """Sums over units of (1, y, y^2 - 1/2) and, where counts are private, of how often an index occurs; with noise."""
-    unit, settings = data.unit, plan.settings
-    steps = np.column_stack(
-        [
-            np.full(len(data), VALUE_STEPS, dtype=np.int64),
-            data.steps,
-            np.rint(data.centred**2 * VALUE_STEPS).astype(np.int64) - VALUE_STEPS // 2,
-        ]
-    )[:, 3 - _level_size(unit) :]
-    k = _usual_size(data, plan)
-    owners, units = np.arange(len(data)), len(data)  # the unit of each observation
-    sums = steps.astype(np.float64)
-    if unit.whole_slices:  # exact in floats: whole numbers below 2^53
-        owners, units = data.index(unit.mode_number), data.shape[unit.mode_number]
-        sums = np.column_stack([np.bincount(owners, weights=column, minlength=units) for column in steps.T])
-    vectors = sums / (VALUE_STEPS * k)
-    gaussian = settings["form"] == "gaussian"
-    counted = range(len(data.shape)) if gaussian and not unit.coordinates_public else range(0)
-    squares = (vectors**2).sum(axis=1)
-    for mode in counted:  # sum over indices of (times the unit has it)^2 = sum over observations of the times of theirs
-        pairs = owners * data.shape[mode] + data.index(mode) if unit.whole_slices else owners
-        _, which, times = np.unique(pairs, return_inverse=True, return_counts=True)
-        squares += np.bincount(owners, weights=times[which], minlength=units) * (COUNT_WEIGHT / k) ** 2
-    m = _level_norm(unit, len(counted))
-    limit, norms = m * gradients.INSIDE, np.sqrt(squares)
-    scales = np.where(norms > limit, limit / np.maximum(norms, TINY), 1.0)
-    vectors *= scales[:, None]  # [L6]
-    tables: list[Floats] = []
-    if gaussian:
-        std = settings["level"] * m * ROUND_UP
-        grid = grid_for(std)
-        totals = [round_toward_zero(vectors, grid).sum(axis=0)]
-        each = round_toward_zero(scales * (COUNT_WEIGHT / k), grid)[owners]
-        for mode in counted:
-            totals.append(np.zeros(data.shape[mode], dtype=np.int64))
-            np.add.at(totals[-1], data.index(mode), each)  # [L20] each observation rounded down: no norm grows
-        sensitivity = joint_sensitivity(m, unit)
-        released = noise.gaussian(np.concatenate(totals), grid=grid, sensitivity=sensitivity, noise_std=std)
-        head, *tables = np.split(released, np.cumsum([len(part) for part in totals])[:-1])
-        tables = [table * (k / COUNT_WEIGHT) for table in tables]
-        variance, table_variance = std**2, (std * k / COUNT_WEIGHT) ** 2
-    else:
-        sensitivity, grid, epsilon = row_sensitivity(m, unit), grid_for(m, ROW_BITS), settings["level"]
-        whole = round_toward_zero(vectors, grid).sum(axis=0)
-        head = noise.rows(whole[None, :] * grid, sensitivity=sensitivity, epsilon=epsilon)[0]
-        variance, table_variance = (len(whole) + 1) * (sensitivity / epsilon) ** 2, 0.0
-        for mode, budget in enumerate(settings["counts"]):
-            times = _times(data, mode).astype(np.int64)
-            tables.append(noise.laplace(times, grid=1.0, sensitivity=1, epsilon=budget))  # [L21] an entry adds 1 to one
-            table_variance = 2 / budget**2
-    number = len(data) / k if unit.kind == "value" else float(head[0])
-    counts = [believed_counts(table, table_variance, number * k) for table in tables]
+def _ask_moments(vault: Vault, request: Request, settings: Settings, size: float) -> Moments:
+    """The released mean and spread of the values, and the counts of all indices, public or released."""
+    unit, gaussian = vault.unit, settings.form == "gaussian"
+    counted = _counted(request)
+    norm = _moments_norm(unit, len(counted) if gaussian else 0)
+    grid = grid_for(settings.level_noise * norm) if gaussian else grid_for(norm, ROW_BITS)
+    answer = vault.answer(LEVEL, UnitMoments(size, norm, counted if gaussian else (), grid, not gaussian))
+    released = answer.values.ravel()
+    ends = np.cumsum([_moments_size(unit), *(request.shape[mode] for mode in counted)])[:-1]
+    head, *tables = np.split(released, ends) if gaussian else [released]
+    number = len(vault.pattern) / size if unit.kind == "value" else float(head[0])
     if unit.coordinates_public:
-        counts = [_times(data, mode) for mode in range(len(data.shape))]
-    return Level.of(number, float(head[-2]), float(head[-1]) + number / 2, variance, counts)
-
-
-def _times(data: BoundedObservations, mode: int) -> Floats:
-    """How often each index of a mode is observed."""
-    return np.bincount(data.index(mode), minlength=data.shape[mode]).astype(np.float64)
-
-
-def _descend(
-    data: BoundedObservations, plan: Plan, noise: NoiseSource, level: Level, state: NoisyDescent, progress: Progress
-) -> FactorModel:
-    """Full-batch steps, or Poisson batches; returns the last state, shrunk by what its noise makes of it."""
-    unit, settings = data.unit, plan.settings
-    form, steps = settings["form"], settings["steps"]
-    share = settings.get("sampling_probability", 1.0)
-    order = np.arange(len(data)) if share < 1 else local_order(data.coordinates, state.model())
-    if unit.whole_slices:  # [L7] a rule that reads one slice's own observations only
-        columns = [data.steps, *data.coordinates.T, data.coordinates[:, unit.mode_number]]
-        order = np.lexsort(tuple(columns))
-    where = np.ascontiguousarray(data.coordinates[order])
-    values = data.centred[order] - level.mean
-    counts = [*level.counts, np.array([level.counts[0].sum()])]  # the last of the core
-    usual = _usual_size(data, plan)
-    model = state.model()
-    for step in range(steps):
-        progress("gradient steps", step, steps)
-        state = state.balanced(SMALLEST_COMPONENT) if step else state
-        model = state.model()
-        lengths, left = state.feature_norms(), 1.0
-        if form == "gaussian":
-            length = float(np.linalg.norm(lengths))
-            m = 2 * CLIP_SPREADS * level.spread * length * math.sqrt(usual)
-            if unit.whole_slices:  # a slice's residuals that agree add up in its own row: more is clipped
-                agreeing = 2 * usual * float(lengths[unit.mode_number]) * level.spread
-                left = min(1.0, m / math.hypot(m, agreeing))
-            noisy, variance = _joint_step(data, where, values, model, m, settings["noise"], share, noise)
-            variances = [variance] * len(lengths)
-        else:
-            norms = 2 * CLIP_SPREADS * level.spread * lengths
-            noisy, variances = _row_step(data, where, values, model, norms, settings["epsilons"], counts, noise)
-        last = LAST_MOVE if form == "gaussian" else LAST_ROW_MOVE
-        move = (FIRST_MOVE if state.core is None else FIRST_MOVE * CORE_MOVE) * (last / FIRST_MOVE) ** (
-            step / max(steps - 1, 1)
-        )
-        believed = [UNCLIPPED * share * left * count for count in counts]
-        # what is summed is minus the gradient, of which the normal equations need half
-        state = state.moved(model, noisy / 2, [v / 4 for v in variances], believed, left * level.spread**2, move)
-    progress("gradient steps", steps, steps)
-    return state.model()
-
-
-def _joint_step(
-    data: BoundedObservations,
-    where: NDArray[np.uint32],
-    values: Floats,
-    model: FactorModel,
-    m: float,
-    noise_multiplier: float,
-    share: float,
-    noise: NoiseSource,
-) -> tuple[Floats, float]:
-    """Sum of clipped joint gradients with Gaussian noise on every number of the model, and the noise's variance."""
-    unit = data.unit
-    units = data.shape[unit.mode_number] if unit.whole_slices else len(data)
-    std = noise_multiplier * m * ROUND_UP  # [L8]
-    grid = grid_for(std)
-    chosen = np.ones(units, dtype=np.bool_)
-    if share < 1:
-        chosen = noise.coins(max(units, 1), share)  # [L9] one coin a unit, fresh in every step
-    totals = np.zeros(model.parameters.size, dtype=np.int64)
-    layout = (model.parameters, model.block_starts, model.block_widths, where, values)
-    if unit.whole_slices:
-        slices = where[:, unit.mode_number].astype(np.int64)
-        gradients.slice_sums(*layout, slices, chosen, m, grid, totals)  # [L10]
+        counts = [vault.pattern.counts(mode).astype(np.float64) for mode in range(len(vault.shape))]
+    elif gaussian:
+        scale = size / COUNT_WEIGHT
+        variance = (answer.law.scale * scale) ** 2
+        counts = [believed_counts(table * scale, variance, number * size) for table in tables]
     else:
-        totals = joint_sums(model, where, values, chosen, m, grid)  # [L11]
-    released = noise.gaussian(totals, grid=grid, sensitivity=joint_sensitivity(m, unit), noise_std=std)  # [L12]
-    return released, std**2
+        asked = vault.answers([_counts_name(request, mode) for mode in counted], Counts(len(counted)))
+        counts = [believed_counts(table.values, table.variance, number * size) for table in asked]
+    return Moments.of(number, float(head[-2]), float(head[-1]) + number / 2, answer.variance, counts)
 
 
-def _row_step(
-    data: BoundedObservations,
-    where: NDArray[np.uint32],
-    values: Floats,
-    model: FactorModel,
-    norms: Floats,
-    epsilons: Sequence[float],
-    counts: Sequence[Floats],
-    noise: NoiseSource,
+def _ask_joint(
+    vault: Vault, settings: Settings, model: FactorModel, mean: float, norm: float
 ) -> tuple[Floats, list[float]]:
-    """Sums of clipped row gradients with norm-exponential noise on rows, and the noise's variance in each block."""
-    grids = np.array([grid_for(float(m), ROW_BITS) for m in norms])
-    totals = np.zeros(model.parameters.size, dtype=np.int64)
-    layout = (model.parameters, model.block_starts, model.block_widths, where, values)
-    gradients.row_sums(*layout, norms, grids, totals)  # [L13]
-    released = np.zeros(totals.size)
-    variances = []
-    ends = np.append(model.block_starts[1:], totals.size)
-    for b, (start, end, width) in enumerate(zip(model.block_starts, ends, model.block_widths, strict=True)):
-        s = row_sensitivity(float(norms[b]), data.unit)
-        table = totals[start:end].reshape(-1, width) * grids[b]  # [L14] exact: below 2^53 steps
-        active = np.ones(len(table), dtype=np.bool_)
-        if data.unit.coordinates_public:  # [L15] rows without observations are public, and hold nothing
-            active = counts[b] > 0
-        if active.any():
-            table[active] = noise.rows(table[active], sensitivity=s, epsilon=epsilons[b])  # [L16]
-        released[start:end] = table.ravel()
-        variances.append((width + 1) * (s / epsilons[b]) ** 2)
-    return released, variances
+    """Noisy sums of clipped joint gradients, and the variance of the noise in each block."""
+    grid = grid_for(settings.noise * norm)
+    query = JointGradients(model, mean, norm, grid, sampled=settings.sampling_probability < 1)
+    answer = vault.answer(_steps_name(settings), query)
+    return answer.values, [answer.variance] * len(model.block_starts)
 
 
-def _loop(
-    data: BoundedObservations, plan: Plan, noise: NoiseSource, level: Level, state: NoisyDescent, progress: Progress
-) -> FactorModel:
-    """The paper's loop: one entry a step, noise on the row it touches in every block.
-
-    The gain of a row falls as it is visited: that of a scalar Kalman filter that knows the noise.
-    """
-    epochs, epsilons = plan.settings["steps"], plan.settings["epsilons"]
-    hashes = np.empty(len(data), dtype=np.uint64)
-    hashing.hash_rows(data.coordinates, np.uint64(1), np.uint64(2), hashes)
-    visits = np.argsort(hashes, kind="stable")  # [L17] reads coordinates only
-    state = state.balanced(LOOP_START, exactly=True)
-    model = state.model()
-    parameters, starts, widths = model.parameters.copy(), model.block_starts, model.block_widths
-    lengths = state.feature_norms()
-    norms = 2 * CLIP_SPREADS * level.spread * lengths
-    curvatures = UNCLIPPED * lengths**2 / widths
-    prior = float((parameters**2).mean())
-    trust: dict[int, float] = {}  # variance of each visited row around the truth
-    values = data.centred - level.mean
-    totals = np.zeros(parameters.size, dtype=np.int64)
-    grids = np.array([grid_for(float(m), ROW_BITS) for m in norms])
-    for step in range(epochs * len(data)):
-        if step % 1000 == 0:
-            progress("gradient steps", step, epochs * len(data))
-        w = visits[step % len(data)]
-        row = [int(s + i * d) for s, i, d in zip(starts, data.coordinates[w], widths, strict=False)]
-        row += [int(s) for s in starts[len(row) :]]
-        one = slice(w, w + 1)
-        gradients.row_sums(
-            parameters, starts, widths, data.coordinates[one], values[one], norms, grids, totals
-        )  # [L18]
-        for b, place in enumerate(row):
-            cells = slice(place, place + int(widths[b]))
-            s = loop_sensitivity(float(norms[b]), data.unit)
-            exact = totals[cells] * grids[b]
-            totals[cells] = 0
-            noisy = noise.rows(exact[None, :], sensitivity=s, epsilon=epsilons[b])[0] / 2  # [L19]
-            variance = (widths[b] + 1) * (s / epsilons[b]) ** 2 / 4 + curvatures[b] * level.spread**2
-            spread = trust.get(place, prior)
-            gain = spread * curvatures[b] / (curvatures[b] ** 2 * spread + variance)
-            trust[place] = spread * (1 - gain * curvatures[b])
-            moved = parameters[cells] + gain * noisy
-            parameters[cells] = np.clip(moved, -LARGEST_PARAMETER, LARGEST_PARAMETER)
-    progress("gradient steps", epochs * len(data), epochs * len(data))
-    return model.replace_parameters(parameters)
+def _ask_rows(
+    vault: Vault,
+    request: Request,
+    settings: Settings,
+    model: FactorModel,
+    mean: float,
+    norms: Floats,
+    counts: list[Floats],
+) -> tuple[Floats, list[float]]:
+    """Noisy sums of clipped row gradients, and the variance of the noise in each block."""
+    every = [np.ones(len(count), dtype=np.bool_) for count in counts[: len(norms)]]
+    rows = [count > 0 for count in counts[: len(norms)]] if vault.unit.coordinates_public else every
+    query = RowGradients(model, mean, norms, tuple(rows))
+    answers = vault.answers(_block_names(request, settings.steps), query)
+    blocks = []
+    for answer, known, width in zip(answers, rows, model.block_widths, strict=True):
+        blocks.append(np.zeros((len(known), width)))  # rows without observations have no gradient, which is public
+        blocks[-1][known] = answer.values
+    return np.concatenate([block.ravel() for block in blocks]), [answer.variance for answer in answers]

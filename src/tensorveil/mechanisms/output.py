@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.kernels.reference.statistics import block_features
+from tensorveil.inference.rows import RidgeMatrices
 from tensorveil.mechanisms.base import (
     Design,
     Mechanism,
@@ -21,36 +21,46 @@ from tensorveil.mechanisms.base import (
     no_progress,
     split_budget,
 )
-from tensorveil.mechanisms.statistic import StatisticPerturbation, with_block
+from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
-from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.plan import Plan, Request, Stage
-from tensorveil.privacy.theorems import proves
+from tensorveil.privacy.bounds import VALUE_STEPS
+from tensorveil.privacy.noise.source import GRID_BITS
+from tensorveil.privacy.plan import Plan, Request
+from tensorveil.privacy.queries.exact_rows import MOST_BITS, ExactRows, row_features
+from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
+from tensorveil.privacy.vault import Pattern, Vault
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+FIRST = "first stage"  # what the names of the first mechanism's stages begin with
 FLOAT_MARGIN = 1 + 2.0**-40  # covers the last bits of a division
 LARGEST_MULTIPLIER = 2.0**20  # beyond it the grid would be too coarse
 VALUE_CHANGE = 2.0  # one centred value, replaced, moves by at most this
-RESIDUAL_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises nothing
+VALUE_BITS = VALUE_STEPS.bit_length() - 1
+TYPICAL_OFFSET = 0.1  # mean square of the offsets of a mode; generic
+RIDGE_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises nothing
 
 
-@proves("output-exact")
-def exact_sensitivity(inverse_roots: Floats, features: Floats, rows: Integers, size: int) -> Floats:
-    """How far one value moves each row's statistic, in the shape of its noise: 2 * max over the row of |S^-1 phi|.
+@final
+@dataclass(frozen=True)
+class Block:
+    """What is noised: "factor" or "offsets" of a mode, or the "core", whose number is that after the last mode."""
 
-    `inverse_roots` is S^-1 of each row. It is reached, by the entry that attains the maximum, when its value goes
-    from one bound to the other.
-    """
-    lengths = np.linalg.norm(np.einsum("kij,kj->ki", inverse_roots[rows], features), axis=1)
-    largest = np.zeros(size)
-    np.maximum.at(largest, rows, lengths)
-    return VALUE_CHANGE * largest * FLOAT_MARGIN  # [L1]
+    kind: str
+    number: int
+
+
+@final
+@dataclass(frozen=True)
+class Settings:
+    """The blocks that are noised, in order, and the plan of the first mechanism, if there is one."""
+
+    blocks: tuple[Block, ...]
+    first: Plan | None
 
 
 @final
@@ -94,10 +104,13 @@ class OutputPerturbation(Mechanism):
         need_unit("output perturbation", request.unit, ("value",), "for other units use statistic perturbation")
         blocks = self._blocks(request)
         shapes = request.family.block_shapes(request.shape)
-        coordinates = sum(_numbers(shapes, kind, mode) for kind, mode in blocks)
+        coordinates = sum(
+            request.shape[block.number] if block.kind == "offsets" else math.prod(shapes[block.number])
+            for block in blocks
+        )
         shares = [(1 - self.first_share) / len(blocks)] * len(blocks)
         stages: list[Stage] = []
-        settings: dict[str, Any] = {"blocks": blocks}
+        first = None
         if self.frozen is not None:
             if self.frozen.family.block_shapes(self.frozen.shape) != shapes:
                 raise InputError(
@@ -105,162 +118,136 @@ class OutputPerturbation(Mechanism):
                 )
             events = split_budget(request, shares, coordinates)
         else:
-            events, plan, coordinates = budget_with(request, self.first, self.first_share, shares, coordinates)
-            stages += [replace(stage, name=f"first stage, {stage.name}") for stage in plan.stages]
-            settings["first"] = plan
-        for (kind, mode), event in zip(blocks, events, strict=True):
-            name = {"core": "the core", "offsets": f"offsets of {request.mode_names[mode]}"}.get(
-                kind, f"factor of {request.mode_names[mode]}"
-            )
-            if isinstance(event, GaussianEvent) and event.noise_multiplier > LARGEST_MULTIPLIER:
-                raise InputError(
-                    f"epsilon must give noise of at most {LARGEST_MULTIPLIER:,.0f} sensitivities, "
-                    f"got {event.noise_multiplier:,.0f}; use more epsilon"
-                )
-            law = (
-                f"norm-exponential noise, scale sensitivity / {event.epsilon:.4g},"
-                if isinstance(event, PureEvent)
-                else f"discrete Gaussian noise, std {event.noise_multiplier:.4g} times the sensitivity,"
-            )
-            stages.append(
-                Stage(
-                    name,
-                    "output-exact",
-                    event,
-                    "2 max |H^-1/2 phi| over a row's own entries, from public coordinates and released blocks",
-                    f"{law} on every row with data, shaped by H^-1/2",
-                )
-            )
+            events, first, coordinates = budget_with(request, self.first, self.first_share, shares, coordinates)
+            stages += [replace(stage, name=f"{FIRST}, {stage.name}") for stage in first.stages]
+        stages += [_stage(request, block, event) for block, event in zip(blocks, events, strict=True)]
         trusted = () if self.frozen is None else ("the frozen model was chosen without looking at the data",)
-        return Design(tuple(stages), settings, coordinates, trusted)
+        return Design(tuple(stages), Settings(blocks, first), coordinates, trusted)
 
-    def run(
-        self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
-    ) -> Completion:
-        request = plan.request
-        if self.frozen is not None:
-            start = Completion(Offsets.none(len(request.shape)), self.frozen, request.bounds.low, request.bounds.high)
-        else:
-            start = self.first.run(data, plan.settings["first"], noise, progress)
-        offsets, model = start.offsets, start.factors
-        blocks = plan.settings["blocks"]
-        events = plan.events[-len(blocks) :]
-        for place, ((kind, mode), event) in enumerate(zip(blocks, events, strict=True)):
-            known_part = np.clip(offsets.at(data.coordinates) + model.predict(data.coordinates), -1e6, 1e6)
-            if kind == "offsets":
-                features = np.ones((len(data), 1))
-                rows, size = data.index(mode), request.shape[mode]
-                typical = 0.1
+    def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
+        settings: Settings = plan.settings
+        bounds = (plan.request.bounds.low, plan.request.bounds.high)
+        if settings.first is not None:
+            start = self.first.run(vault.inner(FIRST), settings.first, progress)
+            offsets, model = start.offsets, start.factors
+        elif self.frozen is not None:
+            offsets, model = Offsets.none(len(vault.shape)), self.frozen
+        stages = plan.stages[-len(settings.blocks) :]
+        for place, (block, stage) in enumerate(zip(settings.blocks, stages, strict=True)):
+            if block.kind == "offsets":
+                before = offsets.modes[block.number]
+                change = self._change(vault, stage, block, offsets, model, TYPICAL_OFFSET)[:, 0]
+                offsets = offsets.with_mode(block.number, change + (0.0 if before is None else before))
             else:
-                block = len(request.shape) if kind == "core" else mode
-                features = np.empty((len(data), int(model.block_widths[block])))
-                block_features(
-                    model.parameters, model.block_starts, model.block_widths, data.coordinates, block, features
+                whole = model.blocks[block.number]
+                change = self._change(vault, stage, block, offsets, model, float(np.mean(np.square(whole))))
+                model = model.with_block(block.number, whole + change.reshape(whole.shape))
+            progress("blocks", place + 1, len(settings.blocks))
+        return Completion(offsets, model, *bounds)
+
+    def _change(
+        self, vault: Vault, stage: Stage, block: Block, offsets: Offsets, model: FactorModel, typical: float
+    ) -> Floats:
+        """The correction of a block's rows, shrunk as far as noise may explain it; that of rows without data is zero.
+
+        Row k's correction is c = H^-1 g with H = sum phi phi^T + ridge I and g = sum phi (y - q), q the prediction so
+        far. Only sum phi y reads values: it is asked for, whitened by H^-1/2 and divided by twice the largest length.
+        """
+        pattern = vault.pattern
+        features_of = None if block.kind == "offsets" else model
+        rows, features = row_features(pattern, features_of, block.number)
+        size, width = 1 if block.kind == "core" else pattern.shape[block.number], features.shape[1]
+        ridge = RIDGE_VARIANCE / max(typical, 1e-6) if self.ridge is None else self.ridge
+        matrices = RidgeMatrices.of(rows, features, size, ridge)
+        whitening = matrices.inverse_roots
+        largest = largest_lengths(whitening, features, rows, size)
+        known = largest > 0  # rows with data and features: public, and no row is left out because of its values
+        scales = np.where(known, VALUE_CHANGE * largest * FLOAT_MARGIN, 1.0)
+        released, noise_variance = np.zeros((size, width)), 0.0
+        if known.any():
+            bits = feature_bits(int(np.bincount(rows).max()), stage.event)
+            pure = isinstance(stage.event, PureEvent)
+            asked = np.flatnonzero(known)
+            query = ExactRows(features_of, block.number, whitening, scales, asked, bits, pure)
+            answer = vault.answer(stage.name, query)
+            released[asked], noise_variance = answer.values, answer.variance
+        predicted = np.clip(offsets.at(pattern.coordinates) + model.predict(pattern.coordinates), -1e6, 1e6)
+        public = np.zeros((size, width))
+        np.add.at(public, rows, features * predicted[:, None])
+        g = np.einsum("kij,kj->ki", matrices.roots, released * scales[:, None]) - public
+        return matrices.shrunk_solutions(g, known, noise_variance * scales**2, RIDGE_VARIANCE)
+
+    def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
+        settings: Settings = plan.settings
+        if settings.first is not None:
+            self.first.check_pattern(pattern, settings.first)
+        for block, stage in zip(settings.blocks, plan.stages[-len(settings.blocks) :], strict=True):
+            most = len(pattern) if block.kind == "core" else int(pattern.counts(block.number).max())
+            if feature_bits(most, stage.event) + most.bit_length() > MOST_BITS:
+                raise InputError(
+                    f"epsilon must leave more noise where a row has {most:,} values, got {stage.event}; use less"
                 )
-                rows = np.zeros(len(data), dtype=np.int64) if kind == "core" else data.index(mode)
-                size = 1 if kind == "core" else request.shape[mode]
-                known = model.core if kind == "core" else model.factors[mode]
-                typical = float(np.mean(np.square(known))) if known is not None else 0.0
-            ridge = self.ridge if self.ridge is not None else RESIDUAL_VARIANCE / max(typical, 1e-6)
-            change = release_rows(features, data.steps, known_part, rows, size, ridge, event, noise)
-            if kind == "offsets":
-                before = offsets.modes[mode]
-                offsets = offsets.with_mode(mode, change[:, 0] + (0.0 if before is None else before))
-            else:
-                whole = model.core if kind == "core" else model.factors[mode]
-                if whole is not None:
-                    model = with_block(model, block, whole + change.reshape(whole.shape))
-            progress("blocks", place + 1, len(blocks))
-        return Completion(offsets, model, request.bounds.low, request.bounds.high)
 
-    def _blocks(self, request: Request) -> tuple[tuple[str, int], ...]:
-        """(kind, mode) of what is noised."""
+    @property
+    def inner_mechanisms(self) -> tuple[Mechanism, ...]:
+        return () if self.frozen is not None else (self.first,)
+
+    def _blocks(self, request: Request) -> tuple[Block, ...]:
+        """What is noised, in order."""
         order = len(request.shape)
         if self.blocks is None:
             largest = max(range(order), key=lambda mode: request.shape[mode])
-            return (("offsets", largest), ("factor", largest))
-        found: list[tuple[str, int]] = []
+            return (Block("offsets", largest), Block("factor", largest))
+        found: list[Block] = []
         for block in self.blocks:
             if block == "core":
                 if request.family.name != "tucker":
                     raise InputError("blocks must be of the model, got 'core' for CP, which has none; drop it")
-                found.append(("core", 0))
+                found.append(Block("core", order))
             elif isinstance(block, str):
                 kind, _, mode = block.partition(":")
                 if kind != "offsets" or not mode.isdigit():
                     raise InputError(f"blocks must be modes, 'core' or 'offsets:MODE', got {block!r}; correct it")
-                found.append(("offsets", checks.mode(int(mode), order)))
+                found.append(Block("offsets", checks.mode(int(mode), order)))
             else:
-                found.append(("factor", checks.mode(block, order)))
+                found.append(Block("factor", checks.mode(block, order)))
         if not found:
             raise InputError("blocks must name at least one block, got none; leave it out for the default")
         return tuple(found)
 
 
-def release_rows(
-    features: Floats,
-    steps: Integers,
-    known_part: Floats,
-    rows: Integers,
-    size: int,
-    ridge: float,
-    event: Event,
-    noise: NoiseSource,
-) -> Floats:
-    """Rows c = H^-1 g with noise, shrunk by what is known of it; rows without data stay zero, without noise.
-
-    H = sum phi phi^T + ridge I, the features and the known part q read no values. [L2] Of g = sum phi (y - q) only sum
-    phi y does: it is whitened by S^-1 = H^-1/2, divided by its sensitivity, and summed in whole numbers; what is public
-    is subtracted after the noise.
-    """
-    width = features.shape[1]
-    H = np.zeros((size, width, width))
-    np.add.at(H, rows, features[:, :, None] * features[:, None, :])
-    H += ridge * np.eye(width)
-    values, vectors = np.linalg.eigh(H)
-    values = np.maximum(values, ridge)
-    roots = np.einsum("kij,kj,klj->kil", vectors, np.sqrt(values), vectors)
-    inverse_roots = np.einsum("kij,kj,klj->kil", vectors, 1 / np.sqrt(values), vectors)
-    sensitivity = exact_sensitivity(inverse_roots, features, rows, size)
-    known = sensitivity > 0  # [L3] rows with data: public, and no row is left out because of its values
-    scales = np.where(known, sensitivity, 1.0)
-    std = event.noise_multiplier if isinstance(event, GaussianEvent) else 1.0
-    bits = _feature_bits(int(np.bincount(rows, minlength=size).max()), std)
-    white = np.einsum("kij,kj->ki", inverse_roots[rows], features) / scales[rows, None]
-    pieces = np.trunc(white * 2.0**bits).astype(np.int64)  # [L4] at most half of 2^bits long, read from no value
-    totals = np.zeros((size, width), dtype=np.int64)
-    np.add.at(totals, rows, pieces * steps[:, None])  # [L5] a value moves by at most 2 * 2^20 steps: 1 in the end
-    grid = 2.0**-bits / VALUE_STEPS
-    released = np.zeros((size, width))
-    noise_variance = std**2
-    if isinstance(event, PureEvent):
-        noise_variance = (width + 1) / event.epsilon**2
-        if known.any():
-            released[known] = noise.rows(
-                np.asarray(totals[known] * grid), sensitivity=1.0, epsilon=event.epsilon
-            )  # [L6]
-    elif known.any():
-        released[known] = noise.gaussian(totals[known], grid=grid, sensitivity=1.0, noise_std=std)  # [L6]
-    public = np.zeros((size, width))
-    np.add.at(public, rows, features * known_part[:, None])
-    g = np.einsum("kij,kj->ki", roots, released * scales[:, None]) - public
-    rotated = np.einsum("kij,ki->kj", vectors, np.where(known[:, None], g, 0.0)) / values
-    spread = (RESIDUAL_VARIANCE + noise_variance * scales**2)[:, None] / values
-    kept = np.broadcast_to(known[:, None], rotated.shape)
-    weights = np.where(kept, 1 / spread**2, 0.0)
-    prior = max(float((weights * (rotated**2 - spread)).sum() / max(weights.sum(), 1e-300)), 0.0)
-    return np.asarray(np.einsum("kij,kj->ki", vectors, rotated * prior / (prior + spread)))
+def largest_lengths(whitening: Floats, features: Floats, rows: Integers, size: int) -> Floats:
+    """The largest |S^-1 phi| of every row, S^-1 = `whitening`; 0 for rows without entries."""
+    lengths = np.linalg.norm(np.einsum("kij,kj->ki", whitening[rows], features), axis=1)
+    largest = np.zeros(size)
+    np.maximum.at(largest, rows, lengths)
+    return largest
 
 
-def _feature_bits(most_in_a_row: int, std: float) -> int:
-    """Bits of whitened features: as fine as int64 sums and the grid of the noise allow; reads public counts."""
-    sums = 61 - 20 - max(1, most_in_a_row).bit_length()
-    noise = 50 - 20 - math.ceil(math.log2(max(std, 1.0)))
-    return max(4, min(24, sums, noise))
+def feature_bits(most_in_a_row: int, event: Event) -> int:
+    """Bits of whitened features: as many as int64 sums and the grid of the noise allow; reads public counts."""
+    if not isinstance(event, GaussianEvent):
+        return min(24, MOST_BITS - most_in_a_row.bit_length())
+    exponent = math.frexp(event.noise_multiplier)[1]  # the noise is from 2^(exponent - 1) to 2^exponent
+    coarsest = GRID_BITS - VALUE_BITS + 1 - exponent
+    finest = 50 - VALUE_BITS - max(exponent, 0)
+    return max(coarsest, min(24, MOST_BITS - most_in_a_row.bit_length(), finest))
 
 
-def _numbers(shapes: tuple[tuple[int, ...], ...], kind: str, mode: int) -> int:
-    """How many numbers a noised block has."""
-    if kind == "offsets":
-        return shapes[mode][0]
-    return math.prod(shapes[-1] if kind == "core" else shapes[mode])
+def _stage(request: Request, block: Block, event: Event) -> Stage:
+    """The paid stage of one block."""
+    if isinstance(event, GaussianEvent) and event.noise_multiplier > LARGEST_MULTIPLIER:
+        raise InputError(
+            f"epsilon must give noise of at most {LARGEST_MULTIPLIER:,.0f} sensitivities, "
+            f"got {event.noise_multiplier:,.0f}; use more epsilon"
+        )
+    norm = Norm.ROWS if isinstance(event, PureEvent) else Norm.L2
+    words = "in units of 2 max |H^-1/2 phi| over a row's own entries, from public coordinates and released blocks"
+    return Stage(
+        "the core" if block.kind == "core" else f"{block.kind} of {request.mode_names[block.number]}",
+        "output-exact",
+        event,
+        Sensitivity(1.0, norm, words),
+        LAW_OF_NORM[norm],
+        "rows with data, whitened by H^-1/2,",
+    )

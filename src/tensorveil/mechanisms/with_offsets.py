@@ -16,9 +16,8 @@ from tensorveil.mechanisms.gradient import GradientPerturbation
 from tensorveil.mechanisms.parts.level import ask_level, default_level_share, level_coordinates, level_stage
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
 from tensorveil.models.completion import Completion
-from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.plan import Plan, Request
-from tensorveil.privacy.vault import Vault
+from tensorveil.privacy.vault import Pattern, Vault
 
 INNER = "residuals"  # what the names of the inner mechanism's stages begin with
 
@@ -81,14 +80,13 @@ class WithOffsets(Mechanism):
         trusted = self.mechanism.design(plan.request).assumptions_trusted
         return Design(tuple(stages), Settings(modes, plan), coordinates, trusted)
 
+    def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
+        self.mechanism.check_pattern(pattern, plan.settings.inner)
+
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         settings: Settings = plan.settings
-        events = plan.events[: len(settings.modes) + 1]
-        level = ask_level(vault, events[0])
-        raw = ask_offsets(vault, plan.request, level, settings.modes, events[1:])
-        offsets = Offsets(
-            level.mean + level.scale * raw.mean,
-            [None if part is None else level.scale * part for part in raw.modes],
-        )
+        first, *others = plan.stages[: len(settings.modes) + 1]
+        level = ask_level(vault, first.event)
+        offsets = level.rescaled(ask_offsets(vault, level, settings.modes, others))
         inner = self.mechanism.run(vault.residuals(offsets).inner(INNER), settings.inner, progress)
         return replace(inner, offsets=offsets + inner.offsets)

@@ -101,11 +101,21 @@ class FactorModel(ABC):
     def family(self) -> ModelFamily:
         """The specification this model is an instance of."""
 
+    @property
+    def blocks(self) -> tuple[Floats, ...]:
+        """The factor matrices in the order of the modes, then the core if there is one."""
+        return self.factors if self.core is None else (*self.factors, self.core)
+
     def replace_parameters(self, parameters: Floats) -> "FactorModel":
         """A model of the same family and shape with other numbers."""
         shapes = self.family.block_shapes(self.shape)
         parts = np.split(parameters, self.block_starts[1:])
         return self.family.model([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
+
+    def with_block(self, block: int, values: Floats) -> "FactorModel":
+        """The model with one block replaced: the factor matrix of a mode, or the core after the last mode."""
+        whole = self.blocks
+        return self.family.model([*whole[:block], values.reshape(whole[block].shape), *whole[block + 1 :]])
 
     def predict(self, coordinates: ArrayLike) -> Floats:
         """Predicted values at integer coordinates, one row an entry."""
@@ -183,8 +193,7 @@ class FactorModel(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # pickle and copy would give writeable arrays that share no memory
-        blocks = [*self.factors] if self.core is None else [*self.factors, self.core]
-        return self.family.model, (blocks,)
+        return self.family.model, (list(self.blocks),)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, ranks={self.ranks})"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.data.cells import canonical_order, cell_starts
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, UnprovenError
 from tensorveil.kernels import hashing
@@ -47,6 +48,11 @@ class Bounds:
             )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
+        if self.steps(np.array([low, high])).tolist() != [-VALUE_STEPS, VALUE_STEPS]:  # too few floats lie between them
+            raise InputError(
+                f"bounds must be far enough apart for floating-point numbers of their size, got {low!r} and {high!r}; "
+                "subtract a constant from the bounds and the values"
+            )
 
     @property
     def width(self) -> float:
@@ -62,6 +68,11 @@ class Bounds:
         """Values on the scale where the bounds are -1 and 1."""
         return np.asarray((values - self.middle) / (self.width / 2))
 
+    def steps(self, values: Floats) -> Integers:
+        """Finite values, clipped to the bounds, as whole steps from -2^20 at low to 2^20 at high."""
+        centred = self.centred(np.clip(values, self.low, self.high))
+        return np.rint(np.clip(centred, -1.0, 1.0) * VALUE_STEPS).astype(np.int64)
+
     def uncentred(self, values: Floats) -> Floats:
         """Values back on their own scale."""
         return np.asarray(self.middle + values * (self.width / 2))
@@ -71,6 +82,8 @@ class Bounds:
 @dataclass(frozen=True)
 class BoundedObservations:
     """Observations whose values keep to public bounds: the only thing a mechanism accepts; made by `clip`.
+
+    They are sorted by coordinates, and several observations of one cell by their steps.
 
     Attributes
     ----------
@@ -134,8 +147,15 @@ def check_public(observations: Observations, unit: Unit) -> None:
 def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> BoundedObservations:
     """Clip values to the bounds and slices to `at_most` observations; silent about how many it touched.
 
-    What is kept of a slice depends on the coordinates of that slice alone, through a hash with a secret key: not on
-    other slices, not on values, not on popularity.
+    This is the only way from observations to a mechanism, and the one place that forgets the order of the rows, which
+    is private under every unit (a file may be sorted by value). The result is sorted by coordinates, and several
+    observations of one cell by their clipped values, so it is a function of the multiset of observations.
+
+    Of a slice with more than `at_most` observations, those with the smallest hashes are kept. The hash, under a secret
+    key, is of the coordinates and of the observation's place among the sorted observations of its cell. It reads no
+    values, so the multiset of coordinates that is kept is a function of the coordinates of that slice. Which values are
+    kept in a cell that is kept in part depends on the values of that cell. This is sound because a cell lies in one
+    slice, and the unit protects that slice as a whole: what is kept of any other slice does not change with it.
     """
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
@@ -143,26 +163,38 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
         raise InputError("observations must be at most 2^30, got more; complete parts of the tensor")
     resolved = unit.resolved(observations.mode_names)
     check_public(observations, resolved)
-    coordinates, values = observations.coordinates, observations.values
+    if not np.isfinite(observations.values).all():  # cast to a whole number, NaN would be -2^63 steps
+        raise InputError("values must be finite, got NaN or infinite ones; leave those observations out")
+    coordinates, steps = observations.coordinates, bounds.steps(observations.values)
+    order = canonical_order(coordinates, observations.shape, steps + VALUE_STEPS, 2 * VALUE_STEPS + 1)
+    coordinates, steps = coordinates.take(order, axis=0), steps[order]
     if resolved.at_most is not None:
         kept = _kept(coordinates, resolved, key)
-        coordinates, values = np.ascontiguousarray(coordinates[kept]), values[kept]
-    inside = np.clip(values, bounds.low, bounds.high)
-    steps = np.rint(np.clip(bounds.centred(inside), -1.0, 1.0) * VALUE_STEPS).astype(np.int64)
+        coordinates, steps = coordinates[kept], steps[kept]
+    coordinates.setflags(write=False)
     steps.setflags(write=False)
     return BoundedObservations(coordinates, steps, observations.shape, observations.mode_names, bounds, resolved)
 
 
 def _kept(coordinates: NDArray[np.uint32], unit: Unit, key: bytes) -> NDArray[np.bool_]:
-    """Which observations stay: of every slice the `at_most` with the smallest hashes."""
-    words = np.frombuffer(key[:16], dtype="<u8").astype(np.uint64)
-    hashes = np.empty(len(coordinates), dtype=np.uint64)
-    hashing.hash_rows(np.ascontiguousarray(coordinates), words[0], words[1], hashes)
+    """Which observations, sorted by cell, are kept: of every slice the `at_most` with the smallest hashes."""
+    hashes = _hashed(coordinates, key)
+    starts = cell_starts(coordinates)
+    if len(starts) < len(coordinates):  # observations that are not the first of their cell get hashes of their own
+        place = np.arange(len(coordinates)) - np.repeat(starts, np.diff(starts, append=len(coordinates)))
+        later = np.flatnonzero(place)
+        hashes[later] = _hashed(np.column_stack([coordinates[later], place[later].astype(np.uint32)]), key)
     slices = coordinates[:, unit.mode_number]
     order = np.lexsort((hashes, slices))
-    first = np.concatenate([[True], np.diff(slices[order].astype(np.int64)) != 0])
-    starts = np.flatnonzero(first)
-    rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    starts = cell_starts(slices[order, None])
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
     kept = np.zeros(len(coordinates), dtype=np.bool_)
     kept[order] = rank < (unit.at_most or 0)
     return kept
+
+
+def _hashed(rows: NDArray[np.uint32], key: bytes) -> NDArray[np.uint64]:
+    words = np.frombuffer(key[:16], dtype="<u8").astype(np.uint64)
+    hashes = np.empty(len(rows), dtype=np.uint64)
+    hashing.hash_rows(np.ascontiguousarray(rows), words[0], words[1], hashes)
+    return hashes

@@ -8,11 +8,12 @@ import platform
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, final
+from typing import final
 
 from tensorveil import checks
 from tensorveil.errors import InputError
 from tensorveil.privacy.plan import Plan, rounded_up
+from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
 
@@ -20,7 +21,7 @@ STATUSES = ("proven", "claimed", "none")
 SCHEMA_VERSION = 1
 LARGE = 1e6  # a factor beyond this is told as a power of e
 OUR_PROOFS = "tensorveil's proofs (docs/proofs)"
-SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting")
+SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting", "matplotlib")
 
 
 @lru_cache
@@ -57,18 +58,6 @@ def what_is_not_protected(unit: Unit) -> str:
 
 @final
 @dataclass(frozen=True)
-class GuaranteeStage:
-    """One paid reading of the data, as it was planned: see Stage."""
-
-    name: str
-    theorem: str
-    sensitivity: str
-    noise: str
-    event: dict[str, Any]
-
-
-@final
-@dataclass(frozen=True)
 class Guarantee:
     """What is said about the privacy of a model, and on what ground.
 
@@ -89,7 +78,7 @@ class Guarantee:
         Whether the noise came from a seed, which anybody who knows it can subtract.
     neighbours, released, not_protected : str
         In plain words: how neighbouring data sets differ, what may be shown to anybody, what is not covered.
-    stages : tuple of GuaranteeStage
+    stages : tuple of Stage
     theorems : tuple of str
         Ids of docs/proofs with their sources.
     assumptions_checked, assumptions_trusted : tuple of str
@@ -107,7 +96,7 @@ class Guarantee:
     neighbours: str = ""
     released: str = ""
     not_protected: str = ""
-    stages: tuple[GuaranteeStage, ...] = ()
+    stages: tuple[Stage, ...] = ()
     theorems: tuple[str, ...] = ()
     assumptions_checked: tuple[str, ...] = ()
     assumptions_trusted: tuple[str, ...] = ()
@@ -131,10 +120,7 @@ class Guarantee:
             neighbours=request.unit.neighbours(request.unit_name),
             released=what_is_released(request.unit_name if joint else None),
             not_protected=what_is_not_protected(request.unit),
-            stages=tuple(
-                GuaranteeStage(stage.name, stage.theorem, str(stage.sensitivity), stage.noise, stage.event.to_json())
-                for stage in plan.stages
-            ),
+            stages=plan.stages,
             theorems=tuple(f"{name} ({THEOREMS[name].source})" for name in names),
             assumptions_checked=tuple(
                 text for text in plan.assumptions_checked if not (seeded and text.startswith("noise comes from"))
@@ -171,6 +157,7 @@ class Guarantee:
     def to_json(self) -> str:
         """The guarantee as JSON, by the schema docs/guarantee.schema.json."""
         facts = {"schema_version": SCHEMA_VERSION, **asdict(self), "publishable": self.publishable}
+        facts["stages"] = [stage.to_json() for stage in self.stages]
         return json.dumps({**facts, "epsilon": None if math.isinf(self.epsilon) else self.epsilon}, indent=1)
 
     @classmethod
@@ -188,7 +175,7 @@ class Guarantee:
         known["epsilon"] = math.inf if known["epsilon"] is None else known["epsilon"]
         for name, value in known.items():
             if name == "stages":
-                known[name] = tuple(GuaranteeStage(**stage) for stage in value)
+                known[name] = tuple(Stage.from_json(stage) for stage in value)
             elif isinstance(value, list):
                 known[name] = tuple(tuple(part) if isinstance(part, list) else part for part in value)
         return cls(**known)

@@ -120,6 +120,8 @@ class Plan:
         The price: what `fit` will state, at most what was asked for.
     public_inputs : tuple of PublicInput
         Features that the mechanism was given: public, and not derived from what is private.
+    reason : str
+        Why this mechanism, where `tensorveil.plan` chose it.
     unaltered : bool
         Whether a mechanism's `plan` made it as it is. `dataclasses.replace` and the constructor leave it False: the
         noise might then not be what the stages pay for, and `fit` refuses.
@@ -135,6 +137,7 @@ class Plan:
     assumptions_checked: tuple[str, ...] = field(default=())
     assumptions_trusted: tuple[str, ...] = field(default=())
     public_inputs: tuple[PublicInput, ...] = field(default=())
+    reason: str = field(default="", compare=False)
     unaltered: bool = field(default=False, init=False, repr=False, compare=False)
 
     def sealed(self) -> Plan:
@@ -146,6 +149,11 @@ class Plan:
         """The same plan, its modes called by other names; the unit stays at its number."""
         named = replace(self, request=replace(self.request, mode_names=mode_names))
         return named.sealed() if self.unaltered else named
+
+    def explained(self, reason: str) -> Plan:
+        """The same plan with the reason for its mechanism."""
+        told = replace(self, reason=reason)
+        return told.sealed() if self.unaltered else told
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -167,4 +175,6 @@ class Plan:
             lines.append(f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} [{stage.theorem}]")
         for given in self.public_inputs:
             lines.append(f"public features of {given.mode}: {given.name}, {len(given.columns)} columns")
+        if self.reason:
+            lines.append(f"why this mechanism: {self.reason}")
         return "\n".join(lines)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import final
+from typing import Any, final
 
 from tensorveil.errors import InputError
-from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent, event_from_json
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.theorems import THEOREMS
 
@@ -63,9 +64,10 @@ class Stage:
         What it costs.
     sensitivity : Sensitivity
     law : Law
-        The kind of noise; its scale follows from the event and the sensitivity.
+        The kind of noise; its scale follows from the event and the sensitivity. Several: the stage is pure and paid in
+        parts, each with noise of the kind that its query asks for.
     what : str
-        What is noised; for channels and choices, all that is to be said.
+        What is noised; for channels, choices and several kinds, all that is to be said.
     """
 
     name: str
@@ -78,13 +80,40 @@ class Stage:
     def __post_init__(self) -> None:
         if self.theorem not in THEOREMS:
             raise InputError(f"theorem must be one of {sorted(THEOREMS)}, got {self.theorem!r}; prove it first")
+        if self.law is Law.SEVERAL and not isinstance(self.event, PureEvent):
+            raise InputError(f"a stage with several kinds of noise must be pure, got {self.event!r}; split it")
 
     @property
     def noise(self) -> str:
-        """What is noised, and by which law and scale, in words."""
-        if self.law in (Law.CHANNEL, Law.CHOICE):
-            return self.what
+        """What is noised, by which law and scale, and how often, in words."""
+        times = "" if self.event.count == 1 else f", {self.event.count} times"
+        return self._once() + times
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, read back by `from_json`; the text of the noise is there for readers."""
+        return {
+            "name": self.name,
+            "theorem": self.theorem,
+            "event": self.event.to_json(),
+            "sensitivity": asdict(self.sensitivity),
+            "law": str(self.law),
+            "what": self.what,
+            "noise": self.noise,
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Stage:
+        """The stage that `to_json` wrote. The text of the noise is made anew, and not read."""
+        told = plain["sensitivity"]
+        norm = None if told["norm"] is None else Norm(told["norm"])
+        sensitivity = Sensitivity(told["bound"], norm, told["words"])
+        event = event_from_json(plain["event"])
+        return cls(plain["name"], plain["theorem"], event, sensitivity, Law(plain["law"]), plain["what"])
+
+    def _once(self) -> str:
         event, bound = self.event, self.sensitivity.bound
+        if self.law in (Law.CHANNEL, Law.CHOICE, Law.SEVERAL) and isinstance(event, PureEvent):
+            return f"{self.what}, epsilon {event.epsilon:.4g}"
         if isinstance(event, PureEvent):
             scale = f"scale {bound / event.epsilon:.4g}" if bound else f"scale sensitivity / {event.epsilon:.4g}"
         elif isinstance(event, GaussianEvent):

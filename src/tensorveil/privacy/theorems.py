@@ -97,14 +97,6 @@ THEOREMS = _table(
         DWORK,
     ),
     Theorem(
-        "gradient-loop",
-        "gradient_perturbation.md",
-        "gradient",
-        ("value",),
-        "The paper's loop with noise on the rows of every block: one entry a step, each once an epoch.",
-        DWORK,
-    ),
-    Theorem(
         "output-exact",
         "output_perturbation.md",
         "output",

@@ -1,4 +1,4 @@
-"""`fit`, the one door: observations and a plan in, a release out."""
+"""`plan` decides and prices, `fit` is the one door: observations and a plan in, a release out; `complete` is both."""
 
 from __future__ import annotations
 
@@ -11,21 +11,101 @@ from tensorveil import checks
 from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.auto import choose
+from tensorveil.mechanisms.auto import Choice, choose, family_of
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, check_public, clip
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise.exact import ExactNoise
-from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.published import PublishedPlan
-from tensorveil.release.ledger.ledger import Ledger, paying, refuse_published
+from tensorveil.release.ledger.ledger import Ledger
+from tensorveil.release.ledger.paying import paying, refuse_published
 from tensorveil.release.release import CHACHA, EXACT, Release
 from tensorveil.release.without_privacy import NO_PRIVACY, completed_without_privacy
+
+
+def plan(
+    observations: Observations,
+    model: ModelFamily | str,
+    bounds: Bounds,
+    unit: str | Unit,
+    epsilon: float,
+    delta: float = 0.0,
+    *,
+    mechanism: Mechanism | str = "auto",
+    expected_count: int | None = None,
+    at_most: int | None = None,
+    features: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Choose a mechanism, fix its noise and price it; of the observations only what is public is read.
+
+    That is their shape, the names of their modes and, under `value` and `slice_values`, how many there are. Print the
+    plan to see the price before `fit` spends it; `Plan.reason` says why this mechanism.
+
+    Parameters
+    ----------
+    observations : what `fit` will complete
+    model : CP(rank) or Tucker(ranks), or "cp" or "tucker" for a rank by rule
+    bounds : the public range of values
+    unit : whose privacy is promised: "value", "entry", "slice:user", "slice_values:0"
+    epsilon, delta : the budget; delta 0 for pure privacy
+    mechanism : one, or a name: "auto" takes what was measured to be best for the unit
+    expected_count : a public guess of the number of observations; a wrong one costs accuracy only
+    at_most : with a slice unit, how many observations of one slice are kept
+    features : public facts about the indices of modes, see `complete`
+
+    Examples
+    --------
+    >>> import numpy as np, tensorveil as tv
+    >>> data = tv.Observations(np.argwhere(np.ones((6, 5, 4))), np.linspace(1, 5, 120), (6, 5, 4))
+    >>> priced = tv.plan(data, tv.CP(rank=2), tv.Bounds(1, 5), "value", 5.0)
+    >>> priced.mechanism.title, priced.epsilon
+    ('input perturbation', 5.0)
+    """
+    if not isinstance(observations, Observations):
+        raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    protected = Unit.of(unit, at_most).resolved(observations.mode_names)
+    check_public(observations, protected)  # a plan tells the shape, and errors of features name labels
+    family = family_of(model, observations.shape, protected, mechanism)
+    if isinstance(mechanism, str):
+        asked = _request(observations, family, bounds, protected, epsilon, delta, expected_count)
+        choice = choose(mechanism, asked)
+    elif isinstance(mechanism, Mechanism):
+        choice = Choice(mechanism, "asked for")
+    else:
+        raise InputError(f"mechanism must be one, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses")
+    chosen = choice.mechanism.with_features(features_for(observations, features)) if features else choice.mechanism
+    return chosen.plan(
+        family,
+        bounds,
+        protected,
+        epsilon,
+        delta,
+        shape=observations.shape,
+        mode_names=observations.mode_names,
+        expected_count=expected_count,
+    ).explained(choice.reason)
+
+
+def _request(
+    observations: Observations,
+    family: ModelFamily,
+    bounds: Bounds,
+    unit: Unit,
+    epsilon: float,
+    delta: float,
+    expected_count: int | None,
+) -> Request:
+    """What is public about a request for these observations; under public coordinates their number is."""
+    shape, names = observations.shape, observations.mode_names
+    asked = Request.checked(family, bounds, unit, epsilon, delta, shape, names, expected_count, None)
+    if asked.unit.coordinates_public and expected_count is None:
+        return replace(asked, expected_count=len(observations))
+    return asked
 
 
 def fit(
@@ -93,11 +173,6 @@ def fit(
     if observations.mode_names != names:  # a plan without names takes those of the observations
         plan = plan.with_names(observations.mode_names)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
-    if isinstance(source, ExactNoise) and any(stage.law is Law.ROWS for stage in plan.stages):
-        raise InputError(
-            "a plan for ExactNoise must have Laplace or Gaussian noise, got noise on whole rows, which has no exact "
-            "sampler; plan with delta above 0, or use the ordinary noise"
-        )
     data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
     trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay
     if data.unit.coordinates_public:
@@ -117,6 +192,7 @@ def fit(
             plan,
             **_names(observations),
             ledger=None if reservation is None else reservation.record,
+            paid_by=ledger,
             generator=EXACT if isinstance(source, ExactNoise) else CHACHA,
         )
 
@@ -133,7 +209,7 @@ def _names(observations: Observations) -> dict[str, Any]:
 
 def complete(
     observations: Observations,
-    model: ModelFamily,
+    model: ModelFamily | str,
     bounds: Bounds,
     unit: str | Unit,
     epsilon: float,
@@ -148,61 +224,34 @@ def complete(
     ledger: Ledger | None = None,
     dataset: str | None = None,
 ) -> Release:
-    """Plan and fit in one call; the shape and the names of the modes are those that the observations declare.
+    """`plan` and `fit` in one call; the shape and the names of the modes are those that the observations declare.
 
-    `mechanism` is one, or a name: "auto" takes what was measured to be best for the unit. Under `entry` and `slice` the
-    declared shape must be public: give it, do not read it off the data. With an infinite epsilon nothing is private
-    (status "none"): the same models on the values as they are, to see what privacy costs.
+    Under `entry` and `slice` the declared shape must be public: give it, do not read it off the data. With an infinite
+    epsilon nothing is private (status "none"): the same models on the values as they are, to see what privacy costs.
 
-    `features` are public facts about the indices of modes, e.g. {"film": "films.csv"}: a matrix with one row an index,
+    `features` are public facts about the indices of modes, e.g. {"film": "films.csv"}: a matrix with one row per index,
     or a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
     certificate names them. A mechanism that cannot use them refuses.
     """
-    if not isinstance(observations, Observations):
-        raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
-    if epsilon == math.inf:
+    if epsilon == math.inf and isinstance(observations, Observations):
         if ledger is not None or dataset is not None:
             raise InputError(
                 "a release on a ledger must have a finite epsilon, got inf, which no budget covers; leave it out"
             )
+        family = family_of(model, observations.shape, Unit.value(), mechanism)
         known = features_for(observations, features) if features else None
-        completion = completed_without_privacy(observations, model, bounds, progress, known)
+        completion = completed_without_privacy(observations, family, bounds, progress, known)
         return Release(completion, NO_PRIVACY, **_names(observations))
-    if isinstance(mechanism, str):
-        asked = request_for(observations, model, bounds, unit, epsilon, delta, expected_count, at_most)
-        mechanism = choose(mechanism, asked).mechanism
-    if not isinstance(mechanism, Mechanism):
-        raise InputError(f"mechanism must be one, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses")
-    if features:
-        check_public(observations, Unit.of(unit, at_most).resolved(observations.mode_names))  # errors name labels
-        mechanism = mechanism.with_features(features_for(observations, features))
-    plan = mechanism.plan(
+    planned = plan(
+        observations,
         model,
         bounds,
         unit,
         epsilon,
         delta,
-        shape=observations.shape,
-        mode_names=observations.mode_names,
+        mechanism=mechanism,
         expected_count=expected_count,
         at_most=at_most,
+        features=features,
     )
-    return fit(observations, plan, seed=seed, progress=progress, ledger=ledger, dataset=dataset)
-
-
-def request_for(
-    observations: Observations,
-    model: ModelFamily | None,
-    bounds: Bounds | None,
-    unit: str | Unit | None,
-    epsilon: float | None,
-    delta: float,
-    expected_count: int | None,
-    at_most: int | None,
-) -> Request:
-    """What is public about a request for these observations; under public coordinates their number is."""
-    shape, names = observations.shape, observations.mode_names
-    asked = Request.checked(model, bounds, unit, epsilon, delta, shape, names, expected_count, at_most)
-    if asked.unit.coordinates_public and expected_count is None:
-        return replace(asked, expected_count=len(observations))
-    return asked
+    return fit(observations, planned, seed=seed, progress=progress, ledger=ledger, dataset=dataset)

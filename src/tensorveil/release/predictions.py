@@ -18,7 +18,7 @@ from tensorveil.data.readers import time_bins
 from tensorveil.data.readers.labels import coordinates_of
 from tensorveil.data.readers.text import shown_names
 from tensorveil.errors import InputError, MissingDependencyError
-from tensorveil.mechanisms.personal import owner_rows
+from tensorveil.inference.owners import owner_rows
 from tensorveil.models.completion import Completion
 from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.factor_model import FactorModel
@@ -150,7 +150,7 @@ def everybody(release: Release, own: Observations) -> Completion:
         raise InputError("own rows must go with a joint release (unit slice, statistic perturbation), got another")
     mode = model.withheld_mode
     data = clip(own, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
-    own_offsets, own_rows = owner_rows(data, model, mode)
+    own_offsets, own_rows = owner_rows(data.coordinates, data.centred, model, mode)
     offsets = model.offsets.with_mode(mode, own_offsets)
     blocks = [np.array(factor) for factor in model.factors.factors]
     blocks[mode] = own_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final, overload
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.personal import owner_rows
+from tensorveil.inference.owners import owner_rows
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel, import_tensorly
 from tensorveil.privacy.bounds import Bounds, clip
@@ -22,6 +22,7 @@ from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:
     from tensorveil.release.certificate.certificate import Certificate
+    from tensorveil.release.ledger.ledger import Ledger
 
 Labels = NDArray[Any]
 
@@ -64,6 +65,8 @@ class Release:
         What drew the noise.
     certificate : Certificate or None
         Of a loaded release, the certificate that it came with; `Certificate.of` makes that of a new one.
+    paid_by : Ledger or None
+        The ledger that paid, for `save` to tell it of the folder. It is not saved, and not compared.
     """
 
     model: Completion | FactorModel
@@ -76,6 +79,7 @@ class Release:
     ledger: Mapping[str, str] | None = None
     generator: str = CHACHA
     certificate: Certificate | None = None
+    paid_by: Ledger | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         order = len(self.model.shape)
@@ -223,7 +227,8 @@ class Release:
     def save(self, directory: str | Path) -> Path:
         """Write the release into a new folder, whole or not at all; the folder is returned.
 
-        It holds model.safetensors, labels.json, certificate.json and report.html.
+        It holds model.safetensors, labels.json, certificate.json and report.html. The ledger that paid is told of it,
+        if its file is still where it was.
         """
         from tensorveil.release.saving import save_release
 
@@ -262,7 +267,7 @@ class Release:
             )
         owner = int(owners[0])
         data = clip(own_observations, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
-        offsets, rows = owner_rows(data, model, mode)
+        offsets, rows = owner_rows(data.coordinates, data.centred, model, mode)
         blocks = [np.array(factor) for factor in model.factors.factors]
         blocks[mode][owner] = rows[owner]
         if model.factors.core is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.errors import InputError
+from tensorveil.errors import InputError, SpentError, TensorveilError
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
 from tensorveil.models.draws import PosteriorDraws
@@ -27,6 +27,7 @@ from tensorveil.models.tucker import Tucker
 from tensorveil.release.certificate.certificate import Certificate
 
 if TYPE_CHECKING:
+    from tensorveil.release.ledger.ledger import Ledger
     from tensorveil.release.release import Release
 
 Labels = NDArray[Any]
@@ -73,7 +74,20 @@ def save_release(release: Release, directory: str | Path) -> Path:
     certificate = certificate.with_files({name: sha256(part) for name, part in contents.items()})
     contents[CERTIFICATE] = certificate.to_json().encode()
     _write_folder(target, contents)
+    if release.ledger is not None and release.paid_by is not None and release.paid_by.path.is_file():
+        _tell_ledger(release.paid_by, certificate, target)
     return target
+
+
+def _tell_ledger(ledger: Ledger, certificate: Certificate, target: Path) -> None:
+    """Say in the ledger that the folder is there; the folder stays, even if this fails."""
+    try:
+        ledger.saved(certificate)
+    except TensorveilError as error:
+        raise SpentError(
+            f"{target} was written whole, but the ledger could not be told: {error}; "
+            "tell it with: tensorveil ledger record LEDGER DIR"
+        ) from error
 
 
 def load_parts(directory: str | Path) -> dict[str, Any]:
@@ -85,6 +99,11 @@ def load_parts(directory: str | Path) -> dict[str, Any]:
     for name in (MODEL, LABELS, REPORT):
         if certificate.files.get(name) != sha256(contents[name]):
             raise InputError(f"{name} must have the SHA-256 that the certificate states, got another; it was changed")
+    return parts_of(contents, certificate)
+
+
+def parts_of(contents: Mapping[str, bytes], certificate: Certificate) -> dict[str, Any]:
+    """What these files make by the certificate; their hashes are not looked at."""
     labels, bins = read_labels(contents[LABELS], certificate)
     return {
         "model": read_model(contents[MODEL], certificate),

@@ -24,11 +24,12 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil import checks
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
+from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference import blocks
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start, update_blocks
-from tensorveil.solvers.layouts.sorted_entries import FEWEST_FAST, SortedEntries, mode_variances
+from tensorveil.solvers.layouts.sorted_entries import SortedEntries, mode_variances
 from tensorveil.solvers.layouts.strata import sensible_threads
 from tensorveil.solvers.parallel_sgd import ParallelSGD
 
@@ -315,7 +316,7 @@ class _Fit:
 
     def _sweep(self, data: Entries, state: _State, multiplier: float) -> float:
         """Update all blocks, then the offsets; returns the mean squared residual."""
-        if self.family.name == "cp" and len(data.values) >= FEWEST_FAST:
+        if worth_compiling(len(data.values), self.family.name):
             return self._fast_sweep(data, state, multiplier)
         targets = data.values - state.offsets().at(data.coordinates)
         ridge = self.penalty(state, multiplier)

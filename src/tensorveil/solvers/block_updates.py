@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels.cores import available_cores
-from tensorveil.kernels.fast import tucker_rows
+from tensorveil.kernels.fast import tucker
 from tensorveil.kernels.reference import least_squares
 from tensorveil.kernels.vectors import aligned_zeros, padded
 from tensorveil.models.cp import CP
@@ -104,7 +104,7 @@ def solve_tucker_rows(
 
     def work(thread: int) -> None:
         for part in range(thread, parts, threads):
-            found[part] = tucker_rows.solve_rows(
+            found[part] = tucker.solve_rows(
                 parameters,
                 starts,
                 widths,

@@ -1,6 +1,7 @@
-"""Sums of clipped gradients over all entries: vectorised and in threads where a CP model has many entries.
+"""Sums of clipped gradients over all entries, by the reference kernel or by the vectorised one in threads.
 
-Terms are whole numbers, so neither the order of the entries nor the number of threads shows in a single bit.
+Both give the same integers, bit for bit. Terms are whole numbers, so neither the order of the entries nor the number of
+threads changes a bit.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.kernels.fast import gradients as vectorised
 from tensorveil.kernels.reference import gradients
 from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
-from tensorveil.solvers.layouts.sorted_entries import FEWEST_FAST
 from tensorveil.solvers.layouts.strata import padded_parameters, run_apart, sensible_threads, tile_order
 
 Floats = NDArray[np.float64]
@@ -21,12 +22,12 @@ Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
 MOST_STEPS = 2.0**40  # grid steps in a clip norm: more than any plan asks for
-NEAR = 2**20  # bytes: what fits a core's own cache, more or less, needs no asking ahead
+NEAR = 2**20  # bytes that about fit a core's own cache: smaller models need no prefetching
 EXACT = 2.0**53  # up to here doubles are exact whole numbers
 
 
 def local_order(coordinates: Coordinates, model: FactorModel) -> Integers:
-    """An order of the entries that suits caches, from coordinates alone: sums of whole numbers know no order."""
+    """An order of the entries that suits caches. It reads coordinates only; sums of whole numbers have no order."""
     return tile_order(coordinates, model.shape, 16 * max(model.ranks))
 
 
@@ -37,25 +38,43 @@ def joint_sums(
     chosen: NDArray[np.bool_],
     m: float,
     grid: float,
+    *,
+    fast: bool,
     threads: int | None = None,
 ) -> Integers:
-    """Sum over the chosen entries of minus their joint gradients, each clipped to norm m, in grid steps.
+    """Sum over the chosen entries of their negative joint gradients, each clipped to norm m, in grid steps.
 
-    Guarantee: every entry's part in the sum is at most m / grid long (docs/proofs/gradient_perturbation.md, Lemma 1).
+    Guarantee: the contribution of every entry is at most m / grid long (docs/proofs/gradient_perturbation.md, Lemma 1).
+
+    Parameters
+    ----------
+    model : FactorModel
+        Where gradients are taken.
+    coordinates, values : arrays
+        The entries.
+    chosen : array of bool
+        Which of them are summed.
+    m, grid : float
+        Clip norm, and grid step, a power of two.
+    fast : bool
+        Whether a CP model takes the vectorised kernel, which `kernels.dispatch.worth_compiling` decides by public
+        sizes. The number of entries is private under some units, so nothing here chooses a kernel by it.
+    threads : int, optional
+        Number of threads of the vectorised kernel. By default it depends on the number of cores and of entries.
     """
-    if model.core is not None or len(values) < FEWEST_FAST or not m < MOST_STEPS * grid:
+    if not (fast and model.core is None and m < MOST_STEPS * grid):
         totals = np.zeros(model.parameters.size, dtype=np.int64)
         layout = (model.parameters, model.block_starts, model.block_widths, coordinates, values)
         gradients.entry_sums(*layout, chosen, m, grid, totals)
         return totals
     if not chosen.all():
         coordinates, values = coordinates[chosen], values[chosen]
-    workers = sensible_threads(threads, len(values), model.order)
+    workers = sensible_threads(threads, len(values), model.order)  # may read a private count: sums are exact
     R, length = model.ranks[0], padded(model.ranks[0], np.float64)
     parameters = padded_parameters(model, np.float64)
     starts = tuple(int(start) for start in np.cumsum([0, *model.shape])[:-1] * length)
     constants = Constants(model.order, R, 2 * parameters.nbytes > NEAR)
-    at_once = int(EXACT * grid / m)  # entries whose sum is surely exact in doubles; at least 2^13
+    at_once = int(EXACT * grid / m)  # entries whose sum is certainly exact in doubles; at least 2^13
     cuts = np.linspace(0, len(values), workers + 1).astype(np.int64)
     totals = np.zeros(model.parameters.size, dtype=np.int64)
     alone = Lock()
@@ -65,9 +84,9 @@ def joint_sums(
         for first in range(int(cuts[thread]), int(cuts[thread + 1]), at_once):
             last = min(first + at_once, int(cuts[thread + 1]))
             layout = (parameters, starts, coordinates, values)
-            gradients.cp_entry_sums(*layout, m, grid, sums, constants, length, first, last)
+            vectorised.entry_sums(*layout, m, grid, sums, constants, length, first, last)
             with alone:
-                gradients.move_whole(sums, length, R, totals)
+                vectorised.move_whole(sums, length, R, totals)
 
     run_apart(work, workers)
     return totals

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels.fast import tucker_descent
+from tensorveil.kernels.fast import tucker
 from tensorveil.kernels.vectors import aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 
@@ -63,7 +63,7 @@ class SerialTucker:
         core = packed[: model.ranks[0] * length]
         widths = np.array([*model.ranks, size // model.ranks[0]])
         losses = [
-            tucker_descent.tucker_pass(
+            tucker.tucker_pass(
                 packed[core.size :],
                 model.block_starts,
                 widths,

@@ -80,7 +80,7 @@ def inspect_release(
         stages = Table(title="stages: every paid reading of the data")
         for heading in ("stage", "noise", "sensitivity", "theorem"):
             stages.add_column(heading, overflow="fold")
-        for stage in certificate.stages:
-            stages.add_row(stage.name, stage.noise, stage.sensitivity, stage.theorem)
+        for stage in certificate.paid_stages:
+            stages.add_row(stage.name, stage.noise, str(stage.sensitivity), stage.theorem)
         console.print(stages)
     console.print("To check all of this: tensorveil verify " + str(directory), soft_wrap=True)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-DOUBT = 1
+IN_DOUBT = 1
+SHOWN = {"ok": "ok", "doubt": "DOUBT", "not run": "not run"}
 
 
 def verify(
@@ -18,8 +19,9 @@ def verify(
     """Recompute the guarantee of a release from its certificate, and check every file against it.
 
     The price of the stages is computed again, compared with closed forms and with a second accountant where there is
-    one; hashes, schema, model, labels and theorems are checked. It needs no data; with --ledger it also asks the ledger
-    whether it was charged for exactly these stages.
+    one; hashes, schema, model, labels and theorems are checked; the report is made anew and compared. A check that does
+    not apply is shown as "not run", with the reason. It needs no data; with --ledger it also asks the ledger whether it
+    was charged for exactly these stages.
 
     Example: tensorveil verify DIR --ledger clinic.sqlite
 
@@ -28,10 +30,11 @@ def verify(
     from dataclasses import asdict
 
     from tensorveil.cli.console import print_json, say
+    from tensorveil.release.certificate.questions import DOUBT
     from tensorveil.release.certificate.verification import verify as verify_release
 
     checks = verify_release(directory, ledger)
-    passed = all(check.passed for check in checks)
+    passed = not any(check.state == DOUBT for check in checks)
     if as_json:
         print_json({"directory": str(directory), "verified": passed, "checks": [asdict(check) for check in checks]})
     else:
@@ -43,8 +46,8 @@ def verify(
         table.add_column("result", no_wrap=True)
         table.add_column("found", overflow="fold")
         for check in checks:
-            table.add_row(check.name, "ok" if check.passed else "DOUBT", check.found)
+            table.add_row(check.name, SHOWN[check.state], check.found)
         Console(markup=False).print(table)
         say("Verified: no doubt." if passed else "In doubt: do not rely on this release.")
     if not passed:
-        raise typer.Exit(DOUBT)
+        raise typer.Exit(IN_DOUBT)

@@ -56,7 +56,7 @@ class MovieLens:
 def find_movielens(path: str | os.PathLike[str] | None = None) -> Path | None:
     """The folder with ua.base and its companions: `path` itself or its ml-100k, or the same below TENSORVEIL_DATA.
 
-    Returns None where neither is given; an error where what is given holds no such files.
+    Returns None if neither is given; raises an error if the given folder does not hold these files.
     """
     given = path if path is not None else os.environ.get(DATA_VARIABLE) or None
     if given is None:
@@ -72,11 +72,13 @@ def find_movielens(path: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def load_movielens(split: str = "ua", path: str | os.PathLike[str] | None = None) -> MovieLens:
-    """Read one split; days are the distinct UTC days over train and test together (213, where the paper says 212).
+    """Read one split; days are the distinct UTC days over train and test together (213; the paper says 212).
+
+    Days are read off the ratings and stated to be public, because the data set is.
 
     Parameters
     ----------
-    split : "ua" or "ub", the canonical partitions with ten test ratings a user
+    split : "ua" or "ub", the canonical partitions with ten test ratings per user
     path : the folder ml-100k or the one that holds it; default: the folder named by TENSORVEIL_DATA
     """
     checks.choice("split", split, SPLITS)
@@ -96,7 +98,7 @@ def load_movielens(split: str = "ua", path: str | os.PathLike[str] | None = None
             (USERS, FILMS, len(days)),
             mode_names=("user", "film", "day"),
             labels=labels,
-        )
+        )._described(inferred_modes=["day"], public=["day"])
         for table in tables
     )
     return MovieLens(split, train, test)
@@ -105,7 +107,7 @@ def load_movielens(split: str = "ua", path: str | os.PathLike[str] | None = None
 def download_movielens(folder: str | os.PathLike[str], url: str = URL) -> Path:
     """Fetch MovieLens 100K into folder/ml-100k, every file checked against its SHA-256; returns that folder.
 
-    The folder appears whole or not at all. Mind the terms in its README: research use, no redistribution.
+    The folder is created complete or not at all. Mind the terms in its README: research use, no redistribution.
     """
     parent = Path(folder)
     target = parent / "ml-100k"

@@ -47,7 +47,7 @@ class SyntheticTensor:
 
 
 def cp_tensor(shape: tuple[int, ...] = (20, 20, 20), rank: int = 3, *, seed: int | None = None) -> Floats:
-    """A dense CP tensor: standard normal factors, their columns brought to unit length."""
+    """A dense CP tensor: standard normal factors, with columns scaled to unit length."""
     sizes = checks.shape(shape)
     columns = checks.positive_integer("rank", rank)
     generator = np.random.default_rng(checks.seed(seed))
@@ -68,7 +68,7 @@ def tucker_tensor(
     if len(numbers) != len(sizes) or any(
         checks.positive_integer("ranks", rank) > size for rank, size in zip(numbers, sizes, strict=False)
     ):
-        raise InputError(f"ranks must be one a mode, at most its size, got {ranks} for shape {sizes}; lower them")
+        raise InputError(f"ranks must be one per mode, at most its size, got {ranks} for shape {sizes}; lower them")
     generator = np.random.default_rng(checks.seed(seed))
     factors = [
         np.linalg.qr(generator.standard_normal((size, rank)))[0] for size, rank in zip(sizes, numbers, strict=True)

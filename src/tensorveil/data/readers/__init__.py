@@ -1,1 +1,1 @@
-"""Files and columns in: formats, labels, time bins."""
+"""Reading observations from files: formats, labels, time bins."""

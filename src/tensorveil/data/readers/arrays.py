@@ -1,4 +1,4 @@
-"""Arrays in files, NumPy's .npz and MATLAB's .mat: dense with NaN for what is missing, or coordinates and values."""
+"""Arrays in NumPy's .npz and MATLAB's .mat files: dense with NaN for missing cells, or coordinates and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensorveil.data.readers import matlab as mat_files
 from tensorveil.errors import InputError, SizeError
 
 MOST_BYTES = 2**33
-SUSPECT_BYTES, SUSPECT_RATIO = 2**28, 200  # what is large and shrinks more than that is no data
+SUSPECT_BYTES, SUSPECT_RATIO = 2**28, 200  # larger arrays that compress better than this are refused as bombs
 
 Array = NDArray[Any]
 Entries = tuple[Array, Array, tuple[int, ...] | None]  # coordinates as they are in the file, values, declared shape
@@ -27,8 +27,9 @@ Entries = tuple[Array, Array, tuple[int, ...] | None]  # coordinates as they are
 def npz_entries(path: Path, value: str | None) -> Entries:
     """Entries of a .npz file.
 
-    It holds `coordinates`, `values` and perhaps `shape`; or a sparse matrix in SciPy's coordinate form (`row`, `col`,
-    `data`, `shape`); or one dense array, the one named `value` if there are several. Pickled objects are never read.
+    The file holds `coordinates`, `values` and optionally `shape`; or a sparse matrix in SciPy's coordinate form (`row`,
+    `col`, `data`, `shape`); or dense arrays, of which `value` names one if there are several. Pickled objects are never
+    read.
     """
     with _Archive(path) as archive:
         names = set(archive.sizes)
@@ -39,7 +40,7 @@ def npz_entries(path: Path, value: str | None) -> Entries:
             row, column = archive.array("row"), archive.array("col")
             if row.ndim != 1 or row.shape != column.shape:
                 raise InputError(
-                    f"row and col of {path.name} must be lists of one length, got others; check the source"
+                    f"row and col of {path.name} must be lists of the same length, got others; check the source"
                 )
             return np.column_stack([row, column]), archive.array("data"), _declared_shape(archive.array("shape"), path)
         if {"indices", "indptr"} <= names:
@@ -72,7 +73,7 @@ def _declared_shape(array: Array, path: Path) -> tuple[int, ...]:
 
 
 def _the_one(names: Sequence[str], value: str | None, path: Path) -> str:
-    """The array to read: the one that is there, or the one that `value` names."""
+    """The name of the array to read: the only one, or the one that `value` names."""
     if value in names:
         return str(value)
     if len(names) != 1:
@@ -115,13 +116,13 @@ class _Archive:
         )
 
     def _cells(self, info: zipfile.ZipInfo) -> int:
-        """How many numbers a member holds by its header, once that fits the bytes that the archive declares."""
+        """How many numbers a member holds by its header, which must fit the size that the archive declares."""
         bomb = info.file_size > SUSPECT_BYTES and info.file_size > SUSPECT_RATIO * info.compress_size
         if info.file_size > MOST_BYTES or bomb:
             raise SizeError(
-                f"an array of {self._path.name} must have at most {MOST_BYTES:,} bytes, and at most {SUSPECT_RATIO} "
-                f"times its compressed size where that is much, this one declares {info.file_size:,}; save a part "
-                "of it, or all of it without compression"
+                f"an array of {self._path.name} must have at most {MOST_BYTES:,} bytes and, if it is large, at most "
+                f"{SUSPECT_RATIO} times its compressed size, got one that declares {info.file_size:,}; save a part "
+                "of it, or save it without compression"
             )
         try:
             with warnings.catch_warnings(), self._file.open(info) as member:
@@ -139,7 +140,7 @@ class _Archive:
                     or cells * kind.itemsize + member.tell() != info.file_size
                 ):
                     raise ValueError("the header does not fit the bytes")
-        except Exception as error:  # of a damaged member too
+        except Exception as error:  # a damaged member too
             raise self._damaged(error) from error
         return cells
 

@@ -1,4 +1,4 @@
-"""Files in: CSV, TSV, Parquet, .tns, .npz and .mat become observations; bad rows are named by their lines."""
+"""Read observations from CSV, TSV, Parquet, .tns, .npz and .mat files; errors name the lines of bad rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.data import tables
-from tensorveil.data.observations import DUPLICATES, Observations, RepeatedCellsError, checked_public_labels
+from tensorveil.data.cells import RepeatedCellsError
+from tensorveil.data.modes import checked_public
+from tensorveil.data.observations import DUPLICATES, Observations
 from tensorveil.data.readers import text as text_files
 from tensorveil.data.readers import time_bins
 from tensorveil.data.readers.labels import binned_positions, coordinates_of, index_numbers, label_list, positions
@@ -50,15 +52,15 @@ def read(
     Parameters
     ----------
     path : the file, or a folder of Parquet parts
-    modes : names of the columns that are modes; in .tns, .npz and .mat names to give to the modes
-    value : name of the column of values; in .npz and .mat the name of the dense array, where there are several
-    format : "csv", "tsv", "parquet", "tns", "npz" or "mat"; default: what the path's ending says
+    modes : names of the columns that are modes; for .tns, .npz and .mat the names to give to the modes
+    value : name of the column of values; for .npz and .mat the name of the dense array, if there are several
+    format : "csv", "tsv", "parquet", "tns", "npz" or "mat"; default: according to the ending of the path
     columns : names of the columns of a CSV or TSV file without a header
     bins : mode -> "hour", "day", "week", "month" or "year", for columns of times (seconds since 1970, ISO texts, dates)
-    labels : mode -> its labels, a list or a path of a file with one label a line; the way to state a public mode
-    shape : sizes of the modes; a mode without labels then holds whole numbers from `first_index`. None: not stated
-    first_index : the number of a mode's first index, where the file has indices (a .tns file counts from 1 anyway)
-    public_labels : modes whose labels and sizes, read off the data, are public: the caller's word
+    labels : mode -> its labels, a list or the path of a file with one label per line; this makes the mode public
+    shape : sizes of the modes, None where not stated; a mode with a size and no labels holds numbers from `first_index`
+    first_index : the number of a mode's first index, if the file has indices (a .tns file always counts from 1)
+    public_labels : modes whose labels are read off the data and which the caller states to be public
     duplicates : what to do when a cell occurs more than once: "error", "keep" all, or take the "mean"
 
     Examples
@@ -92,7 +94,7 @@ def read(
         for name in found:
             if name not in source.modes:
                 raise InputError(f"{told} must be for modes, got {name!r}; the modes are {list(source.modes)}")
-    public = checked_public_labels(public_labels, source.modes)
+    public = checked_public(public_labels, source.modes)
     sizes = _sizes(shape, source, given)
     first = source.first_index if source.first_index is not None else int(first_index)
     problems: list[tuple[Integers, str]] = []
@@ -123,7 +125,7 @@ def read(
             f"every cell must occur once, got {len(error.rows):,} again in {where}; correct them, or pass "
             'duplicates="keep" to keep all or duplicates="mean" to average them'
         ) from None
-    return observations.described(
+    return observations._described(
         inferred_modes=[name for name, mode in zip(source.modes, encoded, strict=True) if mode.inferred],
         public=public,
         bins=[binned.get(name) for name in source.modes],
@@ -134,8 +136,8 @@ def read(
 def read_table(path: FilePath, *, format: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
     """All columns of a file as an Arrow table, e.g. rows to predict.
 
-    Columns of a text file are whole numbers or numbers where all their cells are, texts otherwise; 007 is a text.
-    Indices of .tns, .npz and .mat are as they are in the file, in columns mode_0, mode_1, ..., and value.
+    A column of a text file holds whole numbers, or numbers, if all its cells are such, and texts otherwise; 007 is a
+    text. Files .tns, .npz and .mat give columns mode_0, mode_1, ... of indices, as they are in the file, and value.
     """
     import pyarrow as pa
 
@@ -146,7 +148,7 @@ def read_table(path: FilePath, *, format: str | None = None, columns: Sequence[s
 @final
 @dataclass(frozen=True)
 class _Mode:
-    """Indices of a mode's column, -1 for rows that break the rule."""
+    """The indices in a mode's column, -1 for rows that break the rule."""
 
     codes: Integers
     size: int
@@ -161,7 +163,7 @@ def _mode(source: Reading, name: str, size: int | None, given: Any, kind: str | 
     column = source.table.column(name)
     if kind is not None and (source.indexed or (size is not None and given is None)):
         raise InputError(
-            f"a binned mode must have times and not a size, got a size or indices for {name!r}; give labels"
+            f"a binned mode must hold times and have no size, got a size or indices for {name!r}; give labels instead"
         )
     if source.indexed or (size is not None and given is None):
         codes = index_numbers(column, name, first, size)
@@ -199,7 +201,7 @@ def _mode(source: Reading, name: str, size: int | None, given: Any, kind: str | 
 
 
 def _without_empty(codes: Integers, cells: pa.Array) -> tuple[Integers, pa.Array]:
-    """Distinct cells but for the empty text, whose rows get the code -1."""
+    """Distinct cells without the empty text, whose rows get the code -1."""
     import pyarrow.compute as pc
 
     filled = np.asarray(pc.not_equal(cells, "").to_numpy(zero_copy_only=False), dtype=np.bool_)
@@ -210,7 +212,7 @@ def _without_empty(codes: Integers, cells: pa.Array) -> tuple[Integers, pa.Array
 
 
 def _numbers(first: int, size: int, name: str) -> Integers | None:
-    """Labels of a mode of indices: none where they count from 0, and else the numbers themselves."""
+    """Labels of a mode of indices: None if they count from 0, or else the numbers themselves."""
     if first == 0:
         return None
     if size > MOST_NUMBERED_LABELS:
@@ -222,7 +224,7 @@ def _numbers(first: int, size: int, name: str) -> Integers | None:
 
 
 def _typed_column(column: Any) -> Any:
-    """A column of texts as numbers where all its cells are numbers, and nothing for empty cells."""
+    """A column of texts, as numbers if all its cells are numbers, with nulls for empty cells."""
     import pyarrow as pa
 
     if not pa.types.is_string(column.type):
@@ -237,13 +239,13 @@ def _typed_column(column: Any) -> Any:
 
 
 def _sizes(shape: Any, source: Reading, given: Mapping[str, Any]) -> tuple[int | None, ...]:
-    """The stated size of each mode: by the caller's shape, by the file or by the labels; all that speak must agree."""
+    """The size of each mode as stated by the shape, the file or the labels, which must agree; None if unstated."""
     order = len(source.modes)
     if shape is None:
         sizes: list[int | None] = [None] * order
     elif isinstance(shape, (str, bytes)) or not isinstance(shape, (Sequence, np.ndarray)) or len(shape) != order:
         raise InputError(
-            f"shape must be {order} sizes, one a mode of {list(source.modes)}, got {shape!r}; give one each"
+            f"shape must be {order} sizes, one per mode of {list(source.modes)}, got {shape!r}; give one each"
         )
     else:
         sizes = [None if size is None else checks.positive_integer("a size of shape", size) for size in shape]
@@ -262,7 +264,7 @@ def _sizes(shape: Any, source: Reading, given: Mapping[str, Any]) -> tuple[int |
 
 
 def _names(parameter: str, names: Any) -> tuple[str, ...] | None:
-    """Different names."""
+    """A tuple of different names, or None."""
     if names is None:
         return None
     if isinstance(names, (str, bytes)) or not isinstance(names, (Sequence, np.ndarray)):

@@ -1,4 +1,4 @@
-"""Labels that are given, by a caller, a file or a release, and the rows that carry them."""
+"""Labels given by a caller, a file or a release, and the rows of a table that have them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def coordinates_of(
     bins: Sequence[str | None] | Mapping[str, str] | None = None,
     first_index: int = 0,
 ) -> Integers:
-    """Coordinates of a table's rows by labels that are known already, e.g. those of a release.
+    """Coordinates of a table's rows, looked up in known labels, e.g. those of a release.
 
     Parameters
     ----------
-    table : an Arrow table, a pandas or polars data frame, or a dict of columns; one column a mode
+    table : an Arrow table, a pandas or polars data frame, or a dict of columns; one column per mode
     mode_names : names of the columns
-    labels : for each mode its labels, or None where the column holds indices; their upper end is not checked
+    labels : for each mode its labels, or None if the column holds indices; their upper end is not checked
     bins : for each mode how its times are binned, or None
-    first_index : the number of the first index, where labels are None
+    first_index : the number of the first index, if labels are None
 
     Returns
     -------
-    One row a row of the table, one column a mode; -1 where a label is not among those known, or missing.
+    One row per row of the table and one column per mode; -1 where a label is unknown or missing.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def coordinates_of(
     columns = tables.arrow_table(table)
     order = len(mode_names)
     if len(labels) != order or (bins is not None and not isinstance(bins, Mapping) and len(bins) != order):
-        raise InputError(f"labels and bins must be {order}, one a mode, got others; give one (or None) a mode")
+        raise InputError(f"labels and bins must be {order}, one per mode, got others; give one (or None) per mode")
     by_mode = bins if bins is None or isinstance(bins, Mapping) else dict(zip(mode_names, bins, strict=True))
     found = np.empty((columns.num_rows, len(mode_names)), np.int64)
     for mode, (name, known) in enumerate(zip(mode_names, labels, strict=True)):
@@ -78,7 +78,7 @@ def coordinates_of(
 
 
 def index_numbers(column: Any, name: str, first_index: int, size: int | None) -> Integers:
-    """Indices, counted from 0, of a column that counts from `first_index`; -1 where a row holds none."""
+    """Indices, counted from 0, of a column that counts from `first_index`; -1 where a row has no index."""
     numbers = tables.numbers_of(column, name)
     last = first_index + (checks.MAX_MODE_SIZE if size is None else size) - 1
     with np.errstate(invalid="ignore"):
@@ -87,7 +87,7 @@ def index_numbers(column: Any, name: str, first_index: int, size: int | None) ->
 
 
 def binned_positions(column: Any, kind: str, name: str, labels: Any) -> Integers:
-    """Where the bin of each time is among the labels; -1 where it is not."""
+    """The position of each time's bin among the labels; -1 where it is not one of them."""
     import pyarrow as pa
 
     numbers, known = time_bins.bin_numbers(column, kind, name)
@@ -98,7 +98,7 @@ def binned_positions(column: Any, kind: str, name: str, labels: Any) -> Integers
 
 
 def positions(cells: pa.Array, labels: Labels) -> Integers:
-    """Where each cell is among the labels, -1 where it is not; 7 and "7" are the same label, "007" is another."""
+    """The position of each cell among the labels, -1 where it is not one of them; 7 is the label "7" but not "007"."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -107,7 +107,7 @@ def positions(cells: pa.Array, labels: Labels) -> Integers:
         cells, known = _moments(cells, known)
     elif pa.types.is_floating(cells.type):
         known = pa.array(tables.text_numbers(known.cast(pa.string())))
-        if len(pc.unique(known)) != len(known):  # labels such as 1.5 and 1.50: no telling which
+        if len(pc.unique(known)) != len(known):  # labels such as 1.5 and 1.50: a cell could be either
             return np.full(len(cells), -1)
     else:
         cells, known = cells.cast(pa.string()), known.cast(pa.string())
@@ -136,20 +136,20 @@ def _without_zone(times: pa.Array) -> pa.Array:
 
 
 def label_list(source: Any, name: str) -> Labels:
-    """Labels of a mode as given: a list, or the path of a file with one label a line or one column."""
+    """Labels of a mode as given: a list, or the path of a file with one label per line or with one column."""
     if isinstance(source, (str, os.PathLike)):
         source = _labels_in(Path(source), name)
     try:
         array = np.asarray(source)
     except ValueError as error:
         raise InputError(
-            f"the labels of {name!r} must be a list, got something else; give one label an index"
+            f"the labels of {name!r} must be a list, got something else; give one label per index"
         ) from error
     if array.ndim == 1 and not array.size:
-        raise InputError(f"the labels of {name!r} must be at least one, got none; give one label an index")
+        raise InputError(f"the labels of {name!r} must be at least one, got none; give one label per index")
     if array.ndim != 1:
         raise InputError(
-            f"the labels of {name!r} must be a list, got an array of shape {array.shape}; give one an index"
+            f"the labels of {name!r} must be a list, got an array of shape {array.shape}; give one per index"
         )
     if array.dtype.kind in "UO":
         items = array.tolist()
@@ -169,14 +169,14 @@ def label_list(source: Any, name: str) -> Labels:
 
 
 def _in_utc(moment: dt.date) -> dt.date:
-    """A time without zone; NumPy warns of one with."""
+    """The time in UTC, without a time zone, because NumPy warns about zones."""
     if not isinstance(moment, dt.datetime) or moment.tzinfo is None:
         return moment
     return moment.replace(tzinfo=None) - (moment.utcoffset() or dt.timedelta())
 
 
 def _labels_in(path: Path, name: str) -> Labels:
-    """Labels of a file; in CSV, TSV and Parquet a first cell that is the mode's name is a header."""
+    """Labels in a file; in CSV and TSV a first cell that is the mode's name is a header."""
     import pyarrow as pa
     from pyarrow import parquet
 

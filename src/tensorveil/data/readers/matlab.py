@@ -1,6 +1,6 @@
-"""Dense arrays of MATLAB files of version 5 to 7.2, by MathWorks' "MAT-File Format".
+"""Dense arrays in MATLAB files of version 5 to 7.2, as described in MathWorks' "MAT-File Format".
 
-SciPy's reader can crash the whole process on a damaged file; this one checks every length before it follows it.
+SciPy's reader can crash the process on a damaged file; this one checks every length before it uses it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_BYTES = 2**33
 MATRIX, COMPRESSED = 14, 15
 NUMERIC_CLASSES = range(6, 16)  # double, single, and whole numbers of 8 to 64 bits
 COMPLEX = 0x08
-# what numbers are stored as
+# the types in which numbers are stored
 STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 
 
@@ -86,7 +86,7 @@ def mat_array(path: Path, value: str | None) -> NDArray[np.float64]:
 
 
 def _arrays(content: memoryview) -> Iterator[MatArray]:
-    """The numeric arrays of a file; others (texts, cells, structures, sparse) are passed over."""
+    """The numeric arrays of a file; others (texts, cells, structures, sparse) are skipped."""
     order = {b"IM": "<", b"MI": ">"}[bytes(content[126:128])]
     if struct.unpack_from(order + "H", content, 124)[0] != 0x0100:
         raise ValueError("another version")
@@ -103,7 +103,7 @@ def _arrays(content: memoryview) -> Iterator[MatArray]:
 
 
 def _described(part: memoryview, compressed: bool, order: str) -> MatArray | None:
-    """Name and sizes of an array, or None where it is not a dense one of real numbers."""
+    """Name and sizes of an array, or None if it is not a dense array of real numbers."""
     head = _unpacked(part, compressed, DESCRIPTION_BYTES)
     at = 0
     if compressed:
@@ -124,7 +124,7 @@ def _described(part: memoryview, compressed: bool, order: str) -> MatArray | Non
 
 
 def _element(content: memoryview, at: int, order: str) -> tuple[int, int, int, int]:
-    """The kind of the element at a place, where its bytes begin, how many they are, and where the next one is."""
+    """The kind of the element at a position, where its bytes begin, how many there are, and where the next one is."""
     kind, size = struct.unpack_from(order + "II", content, at)
     if kind >> 16:  # a small element: up to four bytes in the tag itself
         kind, size, start, after = kind & 0xFFFF, kind >> 16, at + 4, at + 8

@@ -1,4 +1,4 @@
-"""What a file holds, whatever its format: columns, what it states about the modes, and where each row is."""
+"""The contents of a file of any format: its columns, what it states about the modes, and where each row is."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"
 ENDINGS[".mat"] = "mat"
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 MOST_ROWS = 2**30
-SUSPECT_ROWS, SUSPECT_RATIO = 10**7, 100  # what is large and shrinks more than that is no data
+SUSPECT_ROWS, SUSPECT_RATIO = 10**7, 100  # larger files that compress better than this are refused as bombs
 
 
 @final
 @dataclass(frozen=True)
 class Asked:
-    """What the caller named."""
+    """What the caller asked for."""
 
     modes: tuple[str, ...] | None = None
     value: str | None = None
@@ -46,7 +46,7 @@ class Asked:
 @final
 @dataclass(frozen=True)
 class Reading:
-    """A file's columns, and what the file says about them."""
+    """The columns of a file, and what the file states about them."""
 
     table: pa.Table
     modes: tuple[str, ...]
@@ -54,13 +54,13 @@ class Reading:
     word: str
     lines: Callable[[Integers], list[int]]
     indexed: bool = False  # modes are indices, not labels
-    texts: bool = False  # labels come from a text: 7 may be a number
+    texts: bool = False  # labels come from a text file: 7 may be a number
     first_index: int | None = None
     shape: tuple[int, ...] | None = None
 
 
 def open_source(path: Any, format: Any, asked: Asked) -> Reading:
-    """The columns that are needed, whatever the format."""
+    """The columns that the caller needs from a file of any format."""
     place, kind = _place(path, format)
     if asked.columns is not None and kind not in DELIMITERS:
         raise InputError(
@@ -161,8 +161,8 @@ def _parquet_reading(path: Path, asked: Asked) -> Reading:
         size = sum(part.stat().st_size for part in parts)
         if rows > MOST_ROWS or (rows > SUSPECT_ROWS and rows > SUSPECT_RATIO * size):
             raise SizeError(
-                f"a Parquet file must have at most 2^30 rows, and at most {SUSPECT_RATIO} a byte where that is much, "
-                f"this one declares {rows:,} in {size:,} bytes; read a part of it"
+                f"a Parquet file must have at most 2^30 rows and, if large, at most {SUSPECT_RATIO} rows per byte, "
+                f"got one that declares {rows:,} in {size:,} bytes; read a part of it"
             )
         table = found.to_table(columns=list(dict.fromkeys((*modes, value))) if value else list(modes))
         table.validate(full=True)

@@ -1,4 +1,4 @@
-"""Texts with one entry a line, CSV, TSV and .tns: Arrow reads them, Python finds the lines of bad rows."""
+"""Text files with one entry per line, CSV, TSV and .tns: Arrow reads them, Python finds the lines of bad rows."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ TNS_MARGINS = re.compile(rb"^ | (?=[\r\n]|\Z)", re.MULTILINE)
 @final
 @dataclass(frozen=True)
 class TextFile:
-    """A text of rows of fields whose names are known.
+    """A text file of rows of fields, and the names of its columns.
 
     Attributes
     ----------
     path : the file
-    delimiter : what parts the fields
-    names : of the columns
+    delimiter : the character between fields
+    names : names of the columns
     skipped : number of lines before the first row
     quotes : whether fields may be quoted
-    content : what to read in place of the file, line by line the same
+    content : bytes to read instead of the file, with the same line numbers
     """
 
     path: Path
@@ -51,7 +51,7 @@ class TextFile:
     content: bytes | None = None
 
     def table(self, kinds: Mapping[str, pa.DataType | None]) -> pa.Table:
-        """Columns of these names and kinds (None: what it looks like); all as texts if one is not of its kind."""
+        """Columns of these names and types (None: inferred); all as texts if a cell does not have its column's type."""
         import pyarrow as pa
 
         try:
@@ -62,7 +62,7 @@ class TextFile:
             try:
                 found = self._parse(dict.fromkeys(kinds, pa.string()))
             except pa.ArrowInvalid as error:
-                # Arrow's own words would quote the line
+                # Arrow's own message would quote the line
                 raise InputError(
                     f"{self.path.name} must hold rows of {len(self.names)} fields, got something else; "
                     "look for a quote that is never closed, or an extremely long line"
@@ -70,7 +70,7 @@ class TextFile:
         if found.num_rows == 0:
             raise self._empty()
         for name in found.column_names:
-            if pa.types.is_binary(found.column(name).type):  # what Arrow makes of texts that are no UTF-8
+            if pa.types.is_binary(found.column(name).type):  # the type that Arrow gives to texts that are not UTF-8
                 self._check_encoding()
         return found
 
@@ -117,12 +117,12 @@ class TextFile:
                 raise
 
     def _has_quotes(self) -> bool:
-        """Whether a quote occurs at all: without any, Arrow may cut the text at every line's end, which is faster."""
+        """Whether the file has any quote: without one, Arrow may cut the text at every line end, which is faster."""
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return content.find(b'"') >= 0
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Rows with the number of their first line, without empty lines; ends where Python's reader gives up."""
+        """Rows with the number of their first line, without empty lines; ends early if Python's reader fails."""
         raw = io.BytesIO(self.content) if self.content is not None else self.path.open("rb")
         with raw, io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
             reader = csv.reader(
@@ -151,7 +151,7 @@ class TextFile:
             raise self._empty()
         if count:
             raise InputError(
-                f"{_rows(count)} must have {len(self.names)} fields, one a column, got more or fewer in "
+                f"{_rows(count)} must have {len(self.names)} fields, one per column, got more or fewer in "
                 f"{places('line', lines, count)}; correct or remove them, or name other columns"
             )
 
@@ -183,7 +183,7 @@ def open_text(path: Path, delimiter: str, columns: Sequence[str] | None) -> Text
             ) from error
         if names is None:
             raise InputError(f"{path.name} must hold rows, got an empty file; check the source")
-        if any("\udc80" <= letter <= "\udcff" for name in names for letter in name):  # bytes that are no UTF-8
+        if any("\udc80" <= letter <= "\udcff" for name in names for letter in name):  # bytes that are not UTF-8
             raise _not_unicode(path, reader.line_num)
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -195,7 +195,7 @@ def open_text(path: Path, delimiter: str, columns: Sequence[str] | None) -> Text
 
 
 def open_tns(path: Path, modes: Sequence[str] | None, value: str) -> TextFile:
-    """A .tns file: coordinates counted from 1, then the value, parted by blanks; # begins a line of comment."""
+    """A .tns file: coordinates counted from 1, then the value, separated by blanks; # begins a comment line."""
     _check_beginning(path)
     skipped, first = 0, b""
     with path.open("rb") as file:
@@ -213,7 +213,7 @@ def open_tns(path: Path, modes: Sequence[str] | None, value: str) -> TextFile:
     names = [f"mode_{number}" for number in range(fields - 1)] if modes is None else list(modes)
     if len(names) != fields - 1:
         raise InputError(
-            f"modes must be {fields - 1} names, one a coordinate of {path.name}, got {names}; give one each"
+            f"modes must be {fields - 1} names, one per coordinate of {path.name}, got {names}; give one each"
         )
     if value in names:
         raise InputError(f"value must not be one of the modes, got {value!r} as both; name another")
@@ -221,7 +221,7 @@ def open_tns(path: Path, modes: Sequence[str] | None, value: str) -> TextFile:
 
 
 def tns_table(file: TextFile) -> tuple[pa.Table, TextFile]:
-    """The columns of a .tns file, and the text they were read from: the file, or what is left without its comments."""
+    """The columns of a .tns file, and the text they were read from: the file, or a copy without its comments."""
     import pyarrow as pa
 
     kinds = {**dict.fromkeys(file.names[:-1], pa.int64()), file.names[-1]: pa.float64()}
@@ -231,20 +231,22 @@ def tns_table(file: TextFile) -> tuple[pa.Table, TextFile]:
             return table, file
     except pa.ArrowInvalid:
         pass
-    # comments, tabs, or several blanks in a row: cleared line by line, so that line numbers stay
+    # comments, tabs, or several blanks in a row: removed line by line, so that line numbers stay the same
     content = TNS_BLANKS.sub(b" ", file.path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     clean = replace(file, content=TNS_MARGINS.sub(b"", TNS_COMMENTS.sub(b"", content)))
     return clean.table(kinds), clean
 
 
 def refuse_rows(problems: Sequence[tuple[NDArray[np.int64], str]], word: str, find: Callable[[Any], list[int]]) -> None:
-    """Raise one error for all bad rows: how many, what they lack and where the first ones are; never what they hold.
+    """Raise one error for all bad rows: how many they are, which rule they break and where the first ones are.
+
+    The message never says what the rows contain.
 
     Parameters
     ----------
     problems : sorted row numbers, and the rule that these rows break
     word : what the places are called, "line" or "row"
-    find : the places of row numbers
+    find : gives the places of row numbers
     """
     told = [
         f"{_rows(len(rows))} must {rule} in {places(word, find(rows[:LINES_SHOWN]), len(rows))}"
@@ -256,7 +258,7 @@ def refuse_rows(problems: Sequence[tuple[NDArray[np.int64], str]], word: str, fi
 
 
 def places(word: str, numbers: Sequence[int], count: int) -> str:
-    """Where `count` things are of which these are the first: "lines 3, 5, 8, 9, 12 and 4 more"."""
+    """The places of `count` rows, given the first few: "lines 3, 5, 8, 9, 12 and 4 more"."""
     if not numbers:
         return f"{word}s unknown"
     more = f" and {count - len(numbers):,} more" if count > len(numbers) else ""
@@ -264,9 +266,9 @@ def places(word: str, numbers: Sequence[int], count: int) -> str:
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Names of columns for a message, unless some are numbers: then they may be a first row of data."""
+    """Names of columns for a message, unless some are numbers: then they may be the first row of the data."""
     if any(re.search(r"(^|[\s,;|])[+-]?\d+(\.\d*)?([\s,;|]|$)", name) for name in names):
-        return "[some that are numbers: data, perhaps, in a file that needs columns]"
+        return "[names that look like numbers: if the file has no header, give columns]"
     return str(list(names)[:50])
 
 

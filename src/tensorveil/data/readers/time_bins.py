@@ -1,4 +1,4 @@
-"""Times, sorted into hours, days, ISO weeks, months or years of UTC."""
+"""Times, grouped into hours, days, ISO weeks, months or years of UTC."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ PARTS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def bin_numbers(column: Any, kind: str, name: str) -> tuple[Integers, Mask]:
-    """The number of each time's bin, counted from 1970, and which rows hold a time at all.
+    """The number of each time's bin, counted from 1970, and which rows hold a time.
 
-    Numbers are seconds since 1970, texts are ISO dates or timestamps. What has a time zone is turned to UTC, what has
-    none is taken as UTC.
+    Numbers are seconds since 1970, texts are ISO dates or timestamps. Times with a time zone are converted to UTC;
+    times without one are taken as UTC.
     """
     seconds, known = epoch_seconds(column, name)
     days = seconds // SECONDS_A_DAY
@@ -66,7 +66,7 @@ def bin_texts(numbers: Integers, kind: str) -> NDArray[np.object_]:
 
 
 def bin_labels(labels: Any, kind: str, name: str) -> NDArray[np.object_]:
-    """Labels that a caller gives for a binned mode: texts as this module writes them, or dates."""
+    """Labels that a caller gives for a binned mode: texts in the form of `PATTERNS`, or dates."""
     array = np.asarray(labels)
     if array.dtype.kind == "M":
         import pyarrow as pa
@@ -133,7 +133,10 @@ def _of_dates(column: Any) -> tuple[Integers, Mask]:
 
 
 def _of_texts(column: Any) -> tuple[Integers, Mask]:
-    """Texts are all seconds or all ISO dates: whichever most rows are."""
+    """Texts are all seconds or all ISO dates, whichever most rows are; the others hold no time.
+
+    A text that is a number, such as 19980308, is never read as a date: what a cell means must not depend on other rows.
+    """
     codes, texts = tables.distinct(column)
     numbers = tables.text_numbers(texts)
     rows = np.bincount(codes[codes >= 0], minlength=len(texts))
@@ -143,6 +146,7 @@ def _of_texts(column: Any) -> tuple[Integers, Mask]:
         seconds, known = _of_numbers(pa.array(numbers))
     else:
         seconds, known = _of_iso_texts(texts)
+        known &= np.isnan(numbers)
     # an empty cell has the code -1
     return np.append(seconds, 0)[codes], np.append(known, np.False_)[codes]
 

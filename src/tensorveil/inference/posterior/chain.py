@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from tensorveil.inference.posterior.laws import NoiseLaw
 from tensorveil.inference.posterior.pattern import Links
+from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.fast import gibbs_rows
 from tensorveil.kernels.reference import least_squares, posterior
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start
 from tensorveil.solvers.layouts.latent_lists import LatentLists
-from tensorveil.solvers.layouts.sorted_entries import FEWEST_FAST
 from tensorveil.solvers.layouts.strata import run_apart
 from tensorveil.solvers.parallel_sgd import ParallelSGD
 
@@ -70,7 +70,7 @@ class Chain:
         self.row_parts = [self._row_parts(mode) for mode in range(len(shape))]
         self.last_mode = 0
         self.lists: LatentLists | None = None
-        if self.model.core is None and count >= FEWEST_FAST:
+        if worth_compiling(count, family.name):
             self.lists = LatentLists(self.data.coordinates, self.data.begins, shape, self.model.ranks[0])
 
     def _start(self, stands: Floats, noise: float) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.vectors import (
+    AHEAD,
     INT32,
     INT64,
     Code,
@@ -29,6 +30,7 @@ from tensorveil.kernels.vectors import (
     data_of,
     intrinsic,
     load_acquire,
+    numpy_type,
     padded,
 )
 
@@ -37,7 +39,6 @@ Floats = NDArray[np.float64]
 Words = NDArray[np.uint32]
 Coordinates = NDArray[np.uint32]
 
-AHEAD = 8  # entries between asking for rows and using them; the words end with so many spare entries
 LONG = 8  # pieces of a row: longer rows are read twice rather than kept
 PATIENCE = 2000  # looks at the gate before a waiting thread lets another program have its core
 let_others_run = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
@@ -64,21 +65,15 @@ def cp_step(
 
     def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
         c = Code(context, b, number)
-        length = padded(R, np.float64 if number == types.float64 else np.float32)
+        length = padded(R, numpy_type(number))
         base = data_of(context, b, signature.args[0], args[0])
         entries = data_of(context, b, signature.args[2], args[2])
         size = N + c.bytes // 4
-
-        def row(entry: Any, n: int) -> Any:
-            place = b.gep(entry, [INT64(n)], source_etype=INT32)
-            index = b.zext(b.load(place, align=4, typ=INT32), INT64)
-            return c.pointer(base, b.add(b.extract_value(args[1], n), b.mul(index, INT64(length))))
-
         here = b.gep(entries, [b.mul(args[3], INT64(size))], source_etype=INT32)
         later = b.gep(here, [INT64(AHEAD * size)], source_etype=INT32)
         for n in range(N):
-            c.prefetch(row(later, n), length, write=True)
-        rows = [row(here, n) for n in range(N)]
+            c.prefetch(c.row(base, args[1], later, n, length), length, write=True)
+        rows = [c.row(base, args[1], here, n, length) for n in range(N)]
         pieces = c.pieces(length)
         kept = [[c.load(one, *piece) for one in rows] for piece in pieces]
         sums: list[Any] = []  # two chains of sums, so that one need not wait for the other

@@ -1,8 +1,8 @@
-"""Gibbs draws of the rows of large CP models: the law of posterior.py, the vectorised steps of ridge.py.
+"""Gibbs draws of the rows of large CP models: the law of posterior.py by the vectorised steps of ridge.py.
 
 Entries are sorted by the mode that is drawn. A list holds, for every entry, its coordinates in the other modes and its
-number w, by which its latent value y_w and the root of its precision o_w are found. With both phi_w and t_w multiplied
-by that root, H is a plain sum of phi_w phi_w^T. Rows of the parameters hold the offset as their last number.
+number w, under which its latent value y_w and the root of its precision o_w are stored. Since both phi_w and t_w are
+multiplied by that root, H is a plain sum of phi_w phi_w^T. Rows of the parameters hold the offset as their last number.
 """
 
 import math
@@ -10,23 +10,31 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
+from numba.core import types
 from numpy.typing import NDArray
 
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.fast.ridge import BATCH, SYSTEMS_BYTES, add_gram, factorize_systems, multiply, subtract_products
-from tensorveil.kernels.vectors import INT32, INT64, Code, Constants, data_of, intrinsic, padded
+from tensorveil.kernels.fast.ridge import BATCH, add_gram, entry_rows
+from tensorveil.kernels.fast.systems import SYSTEMS_BYTES, factorize_systems, multiply, subtract_products
+from tensorveil.kernels.vectors import (
+    AHEAD,
+    INT32,
+    INT64,
+    Code,
+    Constants,
+    alloca,
+    data_of,
+    for_range,
+    intrinsic,
+    padded,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
-AHEAD = 8  # entries between asking for rows and using them; lists end with so many spare entries
 SYSTEMS = SYSTEMS_BYTES // 8
-
-for_range: Any = cgutils.for_range
-alloca: Any = cgutils.alloca_once
 
 
 @intrinsic
@@ -58,10 +66,8 @@ def gather_latent(
         mine = b.gep(list_of, [b.mul(args[5], INT64(N))], source_etype=INT32)
         with for_range(b, args[6]) as loop:
             entry = b.gep(mine, [b.mul(loop.index, INT64(N))], source_etype=INT32)
-            for m in range(N - 1):
-                c.prefetch(_row(c, base, args[1], entry, m, AHEAD * N, length), length, write=False)
+            rows = entry_rows(c, base, args[1], entry, N - 1, N, length)
             c.prefetch(_pair(c, pairs, entry, N - 1 + AHEAD * N), 1, write=False)
-            rows = [_row(c, base, args[1], entry, m, 0, length) for m in range(N - 1)]
             pair = _pair(c, pairs, entry, N - 1)
             t, root = b.fsub(c.load_one(pair, 0), args[4]), c.load_one(pair, 1)
             for one in rows:
@@ -93,9 +99,7 @@ def entry_mean(typingctx: Any, parameters: Any, starts: Any, entries: Any, place
         length = padded(R + 1, np.float64)
         base, list_of = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2))
         entry = b.gep(list_of, [b.mul(args[3], INT64(N))], source_etype=INT32)
-        for m in range(N - 1):
-            c.prefetch(_row(c, base, args[1], entry, m, AHEAD * N, length), length, write=False)
-        rows = [*(_row(c, base, args[1], entry, m, 0, length) for m in range(N - 1)), c.pointer(base, args[4])]
+        rows = [*entry_rows(c, base, args[1], entry, N - 1, N, length), c.pointer(base, args[4])]
         total = c.load_one(rows[0], R)
         for one in rows[1:]:
             total = b.fadd(total, c.load_one(one, R))
@@ -109,13 +113,6 @@ def entry_mean(typingctx: Any, parameters: Any, starts: Any, entries: Any, place
 
     ints = types.int64
     return types.float64(parameters, starts, entries, ints, ints, constants), code
-
-
-def _row(c: Code, base: Any, starts: Any, entry: Any, m: int, later: int, length: int) -> Any:
-    """Where the row begins that the m-th coordinate of an entry names, `later` numbers further on in the list."""
-    b = c.builder
-    index = b.zext(b.load(b.gep(entry, [INT64(later + m)], source_etype=INT32), align=4, typ=INT32), INT64)
-    return c.pointer(base, b.add(b.extract_value(starts, m), b.mul(index, INT64(length))))
 
 
 def _pair(c: Code, pairs: Any, entry: Any, place: int) -> Any:
@@ -193,7 +190,7 @@ def cp_draw_rows(
     first: int,
     last: int,
 ) -> None:
-    """`posterior.draw_rows` of rows first to last: SYSTEMS rows at once, one a lane.
+    """`posterior.draw_rows` of rows first to last: SYSTEMS rows at once, one per lane.
 
     The new row is c + a (old row - c) + sqrt(1 - a^2) L^-T z, c = H^-1 g its centre, H = L L^T, a the reflection.
     """
@@ -223,7 +220,7 @@ def cp_draw_rows(
             state += normals.STEP
             z[a * S + system] = normals.quantile(normals.uniform(state))
         if system < S - 1 and i < last - 1:
-            continue  # lanes beyond the last row hold what was there before, and are not read
+            continue  # lanes beyond the last row hold old numbers, which are not read
         good[:] = 1.0
         factorize_systems(D, many, good)
         for a in range(D):

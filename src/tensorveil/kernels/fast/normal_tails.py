@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
+from numba.core import types
 from numpy.typing import NDArray
 
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.vectors import INT64, Code, data_of, declared, intrinsic
+from tensorveil.kernels.vectors import INT64, Code, data_of, declared, for_range, intrinsic
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +43,6 @@ G = (
 )
 EXP_TERMS = 12
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # their sum; the first ends with 21 zero bits
-for_range: Any = cgutils.for_range
 
 
 @intrinsic

@@ -1,6 +1,6 @@
 """Predictions and stochastic gradient passes over the blocks of a model.
 
-A model is one flat vector of numbers, cut into blocks: one factor matrix a mode and, for Tucker, the core last. An
+A model is one flat vector of numbers, cut into blocks: one factor matrix per mode and, for Tucker, the core last. An
 entry w touches one row of each block, and its prediction is linear in each of these rows, with the others held fixed:
 
     xhat_w = phi_b . row_b        for every block b.
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.reference import cp, tucker
+from tensorveil.kernels.vectors import LANES, fma
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,6 +36,36 @@ def features(parameters: Floats, rows: Integers, widths: Integers, N: int, phi: 
     if widths.size == N:
         return cp.features(parameters, rows, widths[0], phi)
     return tucker.features(parameters, rows, widths, phi, work)
+
+
+@compiled
+def block_row_features(
+    parameters: Floats, rows: Integers, widths: Integers, N: int, block: int, phi: Floats, work: Floats
+) -> int:
+    """Fill in the features of one block and return where they begin in phi; other parts of phi are undefined."""
+    first = widths[:block].sum()
+    if widths.size == N:
+        cp.block_features(parameters, rows, widths[0], block, phi[first:])
+    else:
+        tucker.features(parameters, rows, widths, phi, work)
+    return int(first)
+
+
+@compiled
+def add_products(a: Floats, first: int, b: Floats, second: int, count: int, lanes: Floats) -> None:
+    """Add a[first + r] b[second + r] to lanes[r % LANES] for all r < count, in this order.
+
+    A sum of floats depends on its order. The fast kernels keep one partial sum in each lane of a vector, so the
+    reference keeps them as well: both must round to the same integers (see vectors.py).
+    """
+    for r in range(count):
+        lanes[r % LANES] = fma(a[first + r], b[second + r], lanes[r % LANES])
+
+
+@compiled
+def sum_of_lanes(lanes: Floats) -> float:
+    """Sum of the partial sums, in pairs as the fast kernels add them."""
+    return float((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]))
 
 
 @compiled

@@ -10,7 +10,8 @@ from tensorveil.kernels.compiling import compiled
 def features(parameters: NDArray[np.float64], rows: NDArray[np.int64], R: int, phi: NDArray[np.float64]) -> float:
     """phi of mode n = Hadamard product of the rows of all other modes; returns xhat.
 
-    Products from the left and from the right meet, so no division is needed (rows may hold zeros).
+    Each is the product of the rows to the left times the product of the rows to the right: no division is needed, so
+    rows may hold zeros.
     """
     N = rows.size
     xhat = 0.0
@@ -25,3 +26,20 @@ def features(parameters: NDArray[np.float64], rows: NDArray[np.int64], R: int, p
             phi[n * R + r] *= right
             right *= parameters[rows[n] + r]
     return xhat
+
+
+@compiled
+def block_features(
+    parameters: NDArray[np.float64], rows: NDArray[np.int64], R: int, mode: int, phi: NDArray[np.float64]
+) -> None:
+    """phi of one mode = Hadamard product of the rows of all other modes, from the first mode to the last.
+
+    For four and more modes this order of products is not that of `features`; it is that of the fast kernels that read
+    entries sorted by one mode (fast/ridge.py), and both must round alike.
+    """
+    for r in range(R):
+        product = 1.0
+        for n in range(rows.size):
+            if n != mode:
+                product *= parameters[rows[n] + r]
+        phi[r] = product

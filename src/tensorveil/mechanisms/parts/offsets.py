@@ -33,7 +33,7 @@ def offset_stages(request: Request, modes: Sequence[int], events: Sequence[Event
         check_noise(event, change.bound)
         stages.append(
             Stage(
-                _stage_name(request, mode),
+                f"offsets of {request.mode_names[mode]}",
                 query.theorem(request.unit),
                 event,
                 Sensitivity(change.bound, change.norm, "centred values"),
@@ -49,25 +49,21 @@ def offset_coordinates(request: Request, modes: Sequence[int]) -> int:
     return sum(request.shape[mode] for mode in modes) * (1 if request.unit.coordinates_public else 2)
 
 
-def ask_offsets(vault: Vault, request: Request, level: Level, modes: Sequence[int], events: Sequence[Event]) -> Offsets:
-    """Mean and offsets of the modes for values brought to the level, one paid stage each.
+def ask_offsets(vault: Vault, level: Level, modes: Sequence[int], stages: Sequence[Stage]) -> Offsets:
+    """Mean and offsets of the modes for values brought to the level, paid by one stage each.
 
     Later modes see what the earlier ones leave.
     """
-    offsets = Offsets.none(len(request.shape))
-    for place, (mode, event) in enumerate(zip(modes, events, strict=True)):
-        query = RowSums(Reading(level.mean, level.scale, offsets), mode, isinstance(event, PureEvent))
-        answer = vault.answer(_stage_name(request, mode), query)
+    offsets = Offsets.none(len(vault.shape))
+    for place, (mode, stage) in enumerate(zip(modes, stages, strict=True)):
+        query = RowSums(Reading(level.mean, level.scale, offsets), mode, isinstance(stage.event, PureEvent))
+        answer = vault.answer(stage.name, query)
         if vault.unit.coordinates_public:
             rows = vault.pattern.index(mode)
             weights = slice_weights(vault.pattern, rows, query.pure)
-            counts = np.bincount(rows, weights=weights, minlength=request.shape[mode]).astype(np.float64)
+            counts = np.bincount(rows, weights=weights, minlength=vault.shape[mode]).astype(np.float64)
             released = NoisySums(answer.values, counts, answer.variance, 0.0)
         else:
             released = NoisySums.of_pairs(answer.values, answer.variance)
         offsets = add_offsets(offsets, mode, released, with_mean=place == 0)
     return offsets
-
-
-def _stage_name(request: Request, mode: int) -> str:
-    return f"offsets of {request.mode_names[mode]}"

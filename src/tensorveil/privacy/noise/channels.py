@@ -32,8 +32,6 @@ MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get
 MARGINS = (2.0**-32, 2.0**-24, 2.0**-16)  # share of epsilon left for rounding to whole counts; the first that fits
 DIGITS = 60
 
-GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples fill the unit interval as evenly as any
-
 
 @final
 @dataclass(frozen=True)
@@ -179,20 +177,18 @@ def quantize(values: Floats, levels: Sequence[float]) -> Integers:
     return np.searchsorted((grid[1:] + grid[:-1]) / 2, numbers, side="right").astype(np.int64)
 
 
-def dithered(values: Floats, levels: Sequence[float]) -> Integers:
-    """The index of a level next to each value, right on average: a value between two takes the upper one in the share
-    of cases in which it lies nearer to it. A value on a level takes that level.
+def between_levels(values: Floats, levels: Sequence[float]) -> tuple[Integers, NDArray[np.uint64]]:
+    """The index of the level below each value, and the share of the way to the next one in whole 2^-BITS.
 
-    What decides is public, a fixed sequence that fills [0, 1) evenly (multiples of the golden ratio), so that an index
-    is a function of its own value and its own place.
+    Values beyond the levels count as the first or the last.
     """
     grid = np.asarray(_levels(levels))
     numbers = np.asarray(values, dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise InputError("values must be finite, got others; drop them while reading")
-    places = np.interp(numbers, grid, np.arange(len(grid)))
-    thresholds = np.modf((np.arange(numbers.size) + 0.5) * GOLDEN)[0].reshape(numbers.shape)
-    return np.asarray(np.minimum(np.floor(places + thresholds), len(grid) - 1), dtype=np.int64)
+    places = np.asarray(np.interp(numbers, grid, np.arange(len(grid))))
+    below = np.floor(places)
+    return below.astype(np.int64), ((places - below) * 2.0**BITS).astype(np.uint64)
 
 
 def design_channel(levels: Sequence[float], epsilon: float, prior: LatentPrior | None = None) -> Channel:

@@ -21,7 +21,7 @@ Both clamp the sum to 2^61 steps, and the noise to 2^62 before, which the first 
     are `NoiseSource`'s own, on ChaCha20: the first samples an integer table without error, `coins` are never likelier
     than stated, `choose` pays for its precision.
 `rows`
-    has no exact sampler and is refused.
+    are a mixture of discrete Gaussians, drawn by OpenDP, and a coin, `NoiseSource`'s own: pure epsilon, as there.
 
 Numerics not covered
 --------------------
@@ -33,12 +33,13 @@ values than for others.
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar, NoReturn, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.errors import InputError, MissingDependencyError
+from tensorveil.kernels.sampling import RowLaw
 from tensorveil.privacy.noise.source import BLOCK, NoiseSource
 
 Integers = NDArray[np.int64]
@@ -49,7 +50,7 @@ LARGEST_NOISE = 2**62  # with a statistic clamped to 2^61, more noise than this 
 
 @final
 class ExactNoise(NoiseSource):
-    """OpenDP's exact discrete Laplace and Gaussian noise; all else as in `NoiseSource`, but no `rows`.
+    """OpenDP's exact discrete Laplace and Gaussian noise; all else as in `NoiseSource`.
 
     Parameters
     ----------
@@ -72,6 +73,8 @@ class ExactNoise(NoiseSource):
     True
     """
 
+    __slots__ = ("_opendp",)
+
     generator: ClassVar[str] = f"OpenSSL through OpenDP's exact samplers, and {NoiseSource.generator} for all else"
 
     def __init__(self, seed: int | None = None) -> None:
@@ -83,13 +86,6 @@ class ExactNoise(NoiseSource):
         self._opendp = _find_opendp()
         super().__init__()
 
-    def rows(self, statistic: Any, **_: Any) -> NoReturn:
-        """Refused: norm-exponential noise on rows has no exact sampler."""
-        raise InputError(
-            "rows must have norm-exponential noise, got ExactNoise, which has no exact sampler for it; use a plan with "
-            "delta above 0 (Gaussian noise), input perturbation, or the default noise source"
-        )
-
     def _laplace_steps(self, scale: float, count: int) -> Integers:
         dp = self._opendp
         space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
@@ -99,6 +95,9 @@ class ExactNoise(NoiseSource):
         dp = self._opendp
         space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
         return _drawn(dp.m.make_gaussian(*space, scale=scale), count)
+
+    def _gaussian_tails(self, law: RowLaw, std: float, count: int) -> Integers:
+        return self._gaussian_steps(std, count)
 
 
 def _drawn(measurement: Any, count: int) -> Integers:

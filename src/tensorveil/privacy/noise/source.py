@@ -18,41 +18,52 @@ What a proof may cite
     adds Gaussian noise to N coordinates in all is (epsilon + N GAUSSIAN_EPSILON, delta' + (1 + e^(epsilon
     + N GAUSSIAN_EPSILON)) N GAUSSIAN_DELTA) if it is (epsilon, delta) with ideal noise, delta' = e^(N GAUSSIAN_EPSILON)
     delta.
+`NoiseSource.rows`
+    is pure epsilon as stated, for rows whose changes between neighbours have lengths that add up to the sensitivity at
+    most. With scale b it draws every row k of whole numbers that is shorter than the radius of `row_law`; for any two
+    of them the log of the ratio of their chances differs from (|k'| - |k|) / b by at most `row_slack`. One row in 2^64
+    is uniform noise instead, which covers what is longer: no output is possible in one world alone. So b = sensitivity
+    / (epsilon - rows that may change * row_slack), rounded up, covers the difference.
 `NoiseSource.choose`
     is pure epsilon as stated, by the same means (CHOOSE_SLACK), for scores of the declared sensitivity.
 `NoiseSource.channel`
-    samples the integer table itself, without error. `coins` are right to 2^-64 and never more likely than stated.
+    samples the integer table itself, without error. `dithered_channel` samples mixtures of its rows, which keep within
+    the same epsilon, each value by words of its own. `coins` are right to 2^-64 and never more likely than stated.
 
 Numerics not covered
 --------------------
-ChaCha20 is taken for true randomness, and its key for secret. `rows` is a floating-point sampler (numpy's ziggurat and
-gamma; 53 bits, normals end near 13.7 standard deviations): its output is rounded to scale / 2^ROW_GRID_BITS, which
-hides low bits but is no proof. Time and memory are not covered: rejection takes longer for some values than for
-others. A virtual machine that is snapshot and started twice repeats its noise.
+ChaCha20 is taken for true randomness, and its key for secret. `rows` takes the platform's logarithm and exponential
+to be right to 4 units in the last place. Time and memory are not covered: rejection takes longer for some noise than
+for other. A virtual machine that is snapshot and started twice repeats its noise.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import secrets
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from randomgen import ChaCha
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.kernels.sampling import Law, add_on_grid, gaussian_law, laplace_law, magnitudes
-from tensorveil.privacy.noise.channels import BITS, Channel
+from tensorveil.kernels.sampling import (
+    TOTAL_BITS,
+    Law,
+    RowLaw,
+    add_on_grid,
+    gaussian_law,
+    laplace_law,
+    magnitudes,
+    row_excess,
+    row_law,
+)
+from tensorveil.privacy.noise.channels import BITS, Channel, between_levels
+from tensorveil.privacy.noise.secret_words import SecretWords
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-ROUNDS = 20
 # In grid steps. Statistic and output are clamped here: the first cannot enlarge a sensitivity, the second is
 # post-processing. Magnitudes of noise saturate at 2^62 (chance below 2^-1000); beyond it the output is the same.
 LARGEST_SUM = 2**61
@@ -63,18 +74,10 @@ GAUSSIAN_DELTA = 2.0**-55
 ROUND_UP = 1 + 2.0**-50  # more than the three roundings of a scale and the 2^-61 above
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-20, 2.0**50  # in grid steps
 GRID_BITS = 28  # discrete and rounded Gaussian then differ by 0.021 * 2^-56 in total variation: docs/proofs/noise.md
-ROW_GRID_BITS = 20  # coarse enough to leave 2^32 floats in a step, fine enough to cost no accuracy
+SMALLEST_ROW_SCALE, LARGEST_RADIUS = 2.0**4, 2.0**58  # in grid steps
+LARGEST_WIDTH = 100_000
+UNIFORM_WORDS = np.uint64(1)  # of 2^64: the chance that a row is uniform noise
 BLOCK = 2**16  # random words at a time: what fits the processor's cache
-
-_forks = 0
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 def grid_for(scale: float, bits: int = GRID_BITS) -> float:
@@ -107,7 +110,7 @@ def check_headroom(count: int, largest: float, grid: float) -> None:
         )
 
 
-class NoiseSource:
+class NoiseSource(SecretWords):
     """Randomness for privacy: takes exact statistics, gives noisy ones.
 
     Parameters
@@ -116,26 +119,13 @@ class NoiseSource:
         For experiments only: whoever knows the seed can subtract the noise. None draws the key from the operating
         system. Both run the same code on ChaCha20.
 
-    Attributes
-    ----------
-    seeded : bool
-        Whether the noise came from a seed, so that nothing made with it may be published.
-    generator : str
-        What the random bits come from, in words.
-
     Notes
     -----
     A source cannot be copied or pickled, and takes a new key in a forked process: noise used twice cancels. One
     call returns one array of noisy outputs; an auditor may subclass and record or replay them.
     """
 
-    generator: ClassVar[str] = f"ChaCha20 ({ROUNDS} rounds)"
-
-    def __init__(self, seed: int | None = None) -> None:
-        self._seed = checks.seed(seed)
-        self.seeded = seed is not None
-        self._keys = 0
-        self._take_new_key()
+    __slots__ = ()  # nothing can stand before a method of a trusted source
 
     def laplace(self, statistic: Integers, *, grid: float, sensitivity: int, epsilon: float) -> Floats:
         """(statistic + k) * grid, P(k) proportional to exp(-|k| epsilon / sensitivity): pure epsilon.
@@ -181,39 +171,45 @@ class NoiseSource:
             )
         return self._release(exact, self._gaussian_steps, scale, grid)
 
-    def rows(
-        self, statistic: Floats, *, sensitivity: Floats | float, epsilon: float, shaping: Floats | None = None
-    ) -> Floats:
-        """Each row plus n, or plus S n, where n has density proportional to exp(-epsilon |n| / sensitivity).
+    def rows(self, statistic: Integers, *, grid: float, sensitivity: float, epsilon: float) -> Floats:
+        """Each row (statistic + k) * grid, P(k) proportional to exp(-|k| epsilon / sensitivity): pure epsilon.
 
-        The radius of n is Gamma(width, sensitivity / epsilon), its direction uniform. See "Numerics not covered".
+        |k| is the length of the row k of whole numbers. Nearly Gamma(width, sensitivity / epsilon) in grid steps, its
+        direction as good as uniform: where a row may change by so much in any direction, the least noise.
 
         Parameters
         ----------
-        statistic : array (rows, width)
-        sensitivity : bound on |S^-1 change| of each row, or one for all; 0 is an error
-        shaping : S, (width, width) or (rows, width, width), read from public figures only
+        statistic : array (rows, width) of whole numbers of grid steps
+        sensitivity : largest sum over rows of the lengths (L2) of their changes between neighbours, of statistic * grid
         """
-        exact = np.asarray(statistic, dtype=np.float64)
-        if exact.ndim != 2 or exact.shape[1] == 0 or not np.isfinite(exact).all():
-            raise InputError(f"statistic must be a finite table (rows, width), got shape {exact.shape}; reshape it")
+        exact = _whole(statistic)
+        if exact.ndim != 2 or not 1 <= exact.shape[1] <= LARGEST_WIDTH:
+            raise InputError(
+                f"statistic must be a table (rows, width), of a width up to {LARGEST_WIDTH:,}, got shape "
+                f"{exact.shape}; reshape it"
+            )
+        step = _grid(grid)
+        change = checks.positive_number("sensitivity", sensitivity, "a statistic that cannot change needs no noise")
         budget = checks.positive_number("epsilon", epsilon)
         count, width = exact.shape
-        bounds = np.asarray(sensitivity, dtype=np.float64)
-        if bounds.shape not in ((), (count,)) or not (np.isfinite(bounds).all() and (bounds > 0).all()):
-            raise InputError("sensitivity must be above 0, for all rows or for each, got others; leave such rows out")
-        scales, stretches = np.broadcast_to(bounds / budget, (count,)), np.ones(count)
-        if shaping is not None:
-            shaping = _matrices(shaping, count, width)
-            stretches = _smallest_stretch(shaping)
-        generator = self._generator()
-        # [L12] a normal vector times sqrt(2 Y), Y from Gamma((width + 1) / 2), has a radius Gamma(width): see tests
-        mixing = scales * np.sqrt(2.0 * generator.standard_gamma((width + 1) / 2, count))
-        noise = mixing[:, None] * generator.standard_normal((count, width))
-        if shaping is not None:
-            noise = np.einsum("rij,rj->ri", shaping, noise)
-        steps = np.ldexp(0.5, np.frexp(scales * stretches)[1] - ROW_GRID_BITS)[:, None]
-        return np.asarray(np.rint((exact + noise) / steps) * steps)  # [L13] the output is rounded, not the noise
+        changed = min(float(count), change / step)  # a row that changes does so by one step at least
+        left = budget - changed * row_slack(width)  # [R5]
+        if left < budget / 2:
+            raise InputError(
+                f"epsilon must be at least {2 * row_slack(width):.1g} a row of {width} numbers, got {budget!r} for "
+                f"{count} rows; use a larger epsilon"
+            )
+        scale = change / step / left * ROUND_UP  # [R6]
+        if not (scale >= SMALLEST_ROW_SCALE and scale * row_law(width).radius <= LARGEST_RADIUS):
+            raise InputError(
+                f"sensitivity / epsilon must be from 2^4 to 2^58 / {row_law(width).radius} grid steps for rows of "
+                f"{width}, got {scale:.3g}; change the grid"
+            )
+        totals = np.clip(exact, -LARGEST_SUM, LARGEST_SUM) + self._row_steps(scale, count, width)
+        lost = self._words(count) < UNIFORM_WORDS  # [R7] rare noise that is anything at all: it covers where rows end
+        anything = self._words(np.count_nonzero(lost) * width).reshape(-1, width) >> np.uint64(1)
+        totals[lost] = anything.astype(np.int64) - 2**62
+        return np.asarray(np.clip(totals, -LARGEST_SUM, LARGEST_SUM) * step)
 
     def channel(self, symbols: Integers, channel: Channel) -> Integers:
         """One random output symbol for each input symbol (the index of its level), by the channel's integer table."""
@@ -221,14 +217,18 @@ class NoiseSource:
         levels = len(channel.levels)
         if inputs.size and not (inputs.min() >= 0 and inputs.max() < levels):
             raise InputError(f"symbols must be from 0 to {levels - 1}, got others; use channels.quantize")
-        words = self._words(inputs.size) >> np.uint64(64 - BITS)
-        outputs = np.empty(inputs.size, dtype=np.int64)
-        flat = inputs.ravel()
-        for level in range(levels):
-            chosen = flat == level
-            ends = np.cumsum(channel.counts[level]).astype(np.uint64)  # [L14] the last is 2^BITS, above every word
-            outputs[chosen] = np.searchsorted(ends, words[chosen], side="right")
-        return outputs.reshape(inputs.shape)
+        return self._symbols(inputs, channel)
+
+    def dithered_channel(self, values: Floats, channel: Channel) -> Integers:
+        """One random output symbol for each value on the scale of the levels, finite, right on average between levels.
+
+        A value between two levels goes in as the upper one with the share of the way that it has gone, by randomness
+        of its own: what happens to it depends on no other value and on no place, and is one channel, whose chances are
+        a mixture of two rows of the integer table. A value beyond the levels goes in as the last one.
+        """
+        lower, shares = between_levels(values, channel.levels)
+        upper = self._words(lower.size).reshape(lower.shape) >> np.uint64(64 - BITS) < shares  # [L18]
+        return self._symbols(lower + upper, channel)
 
     def choose(self, scores: Floats, *, sensitivity: float, epsilon: float) -> int:
         """The exponential mechanism: an index, P proportional to exp(epsilon * score / (2 * sensitivity)).
@@ -271,6 +271,16 @@ class NoiseSource:
         """32 fresh secret bytes, for keyed hashing."""
         return self._words(4).tobytes()
 
+    def _symbols(self, inputs: Integers, channel: Channel) -> Integers:
+        words = self._words(inputs.size) >> np.uint64(64 - BITS)
+        outputs = np.empty(inputs.size, dtype=np.int64)
+        flat = inputs.ravel()
+        for level in range(len(channel.levels)):
+            chosen = flat == level
+            ends = np.cumsum(channel.counts[level]).astype(np.uint64)  # [L14] the last is 2^BITS, above every word
+            outputs[chosen] = np.searchsorted(ends, words[chosen], side="right")
+        return outputs.reshape(inputs.shape)
+
     def _laplace_steps(self, scale: float, count: int) -> Integers:
         """Discrete Laplace noise in grid steps, short enough to add 2^61; ExactNoise draws its own here."""
         return self._draw(laplace_law(scale), count, signed=True)
@@ -278,6 +288,46 @@ class NoiseSource:
     def _gaussian_steps(self, scale: float, count: int) -> Integers:
         """Discrete Gaussian noise in grid steps, short enough to add 2^61; ExactNoise draws its own here."""
         return self._draw(gaussian_law(scale), count, signed=True)
+
+    def _row_steps(self, scale: float, count: int, width: int) -> Integers:
+        """Rows k with chances proportional to exp(-|k| / scale): a part of the mixture, a row from it, and a coin."""
+        law = row_law(width)
+        noise = np.empty((count, width), dtype=np.int64)
+        filled = 0
+        while filled < count:
+            parts = self._words(min(count - filled, max(1, BLOCK // width))) >> np.uint64(64 - TOTAL_BITS)
+            places = np.searchsorted(law.ends, parts, side="right")
+            rows = np.empty((places.size, width), dtype=np.int64)
+            for place in np.unique(places):
+                own = places == place
+                drawn = self._gaussian_tails(law, float(law.stds[place]) * scale, int(np.count_nonzero(own)) * width)
+                rows[own] = drawn.reshape(-1, width)
+            excess = row_excess(rows, scale, law.stds, law.weights, law.radius)
+            kept = rows[self._exponential_coins(law, excess) & np.isfinite(excess)]
+            noise[filled : filled + len(kept)] = kept
+            filled += len(kept)
+        return noise
+
+    def _gaussian_tails(self, law: RowLaw, std: float, count: int) -> Integers:
+        """Discrete Gaussian numbers whose chances are right in every tail; ExactNoise draws its own here.
+
+        Discrete Laplace numbers y of a scale t near std, kept with chance exp(-(|y| - std^2 / t)^2 / (2 std^2)).
+        """
+        scale = 2.0 ** round(math.log2(std))  # one of few, whose tables are kept
+        noise = np.empty(count, dtype=np.int64)
+        filled = 0
+        while filled < count:
+            drawn = self._draw(laplace_law(scale), 8 * (count - filled) // 5 + 8, signed=True)
+            away = np.abs(drawn) - std * std / scale
+            kept = drawn[self._exponential_coins(law, away * away / (2 * std * std))][: count - filled]
+            noise[filled : filled + kept.size] = kept
+            filled += kept.size
+        return noise
+
+    def _exponential_coins(self, law: RowLaw, exponents: Floats) -> NDArray[np.bool_]:
+        """Heads with chance exp(-x) for each x, as right relatively where that is small; beyond 4 radii as there."""
+        needed = np.ceil(np.minimum(exponents, 4.0 * law.radius) * law.coin_scale)  # [R8]
+        return np.asarray(self._draw(law.coin, needed.size, signed=False) >= needed.astype(np.int64))
 
     def _release(self, exact: Integers, draw: Callable[[float, int], Integers], scale: float, grid: float) -> Floats:
         step = _grid(grid)
@@ -295,27 +345,10 @@ class NoiseSource:
             filled, used = magnitudes(words, *law, signed, noise, filled)
         return noise
 
-    def _words(self, count: int) -> NDArray[np.uint64]:
-        return np.asarray(self._generator().bit_generator.random_raw(count), dtype=np.uint64)
 
-    def _generator(self) -> np.random.Generator:
-        """The generator, with a new key if this process is not the one that made it."""
-        if self._owner != (os.getpid(), _forks):  # the number of forks too: a process number can come back
-            self._take_new_key()
-        return self._chacha
-
-    def _take_new_key(self) -> None:
-        self._owner = (os.getpid(), _forks)
-        fresh = secrets.token_bytes(32)
-        if self._seed is not None:
-            fresh = hashlib.sha256(f"tensorveil noise {self._seed} {self._keys}".encode()).digest()
-        self._keys += 1
-        self._chacha = np.random.Generator(ChaCha(key=int.from_bytes(fresh, "little"), rounds=ROUNDS))
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError("a NoiseSource must not be copied or pickled: noise used twice cancels; make a new one")
-
-    __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = __setstate__ = _refuse
+def row_slack(width: int) -> float:
+    """What the sampler of `rows` takes off epsilon for each row that changes: docs/proofs/noise.md."""
+    return row_law(width).radius * (256 + width / 8) * 2.0**-53
 
 
 def _grid(grid: float) -> float:
@@ -338,20 +371,3 @@ def _whole(numbers: Integers) -> Integers:
     if array.dtype != np.int64:
         raise InputError(f"a statistic must be whole numbers (int64), got {array.dtype}; use round_to_grid first")
     return array
-
-
-def _matrices(shaping: Floats, count: int, width: int) -> Floats:
-    matrices = np.asarray(shaping, dtype=np.float64)
-    if matrices.shape not in ((width, width), (count, width, width)) or not np.isfinite(matrices).all():
-        raise InputError(
-            f"shaping must be finite matrices {width} x {width}, one or one a row, got {matrices.shape}; transpose it"
-        )
-    return np.broadcast_to(matrices, (count, width, width))
-
-
-def _smallest_stretch(matrices: Floats) -> Floats:
-    """Smallest singular value of each matrix; none may be zero, for that direction would get no noise."""
-    stretches = np.linalg.svd(matrices, compute_uv=False)
-    if not (stretches[:, -1] > 2.0**-30 * stretches[:, 0]).all():  # and 2^-30 would leave too few bits to round
-        raise InputError("shaping must be invertible in every row, got a singular matrix; add a ridge to it")
-    return np.asarray(stretches[:, -1])

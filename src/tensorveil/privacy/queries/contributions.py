@@ -28,6 +28,9 @@ class Where(Protocol):
     """Observations, or the public pattern of them: what weights may read."""
 
     @property
+    def coordinates(self) -> NDArray[np.uint32]: ...
+
+    @property
     def shape(self) -> tuple[int, ...]: ...
 
     @property
@@ -53,6 +56,13 @@ def check_noise(event: Event, sensitivity: float) -> None:
             f"epsilon must give every stage noise of at most {LARGEST_NOISE:,.0f} times one contribution, "
             f"got {scale:,.0f}; use more epsilon or fewer stages"
         )
+
+
+def block_rows(where: Where, block: int) -> tuple[Integers, int]:
+    """Each observation's row in a block of a model, and how many rows the block has; the core is one row."""
+    if block == len(where.shape):
+        return np.zeros(len(where), dtype=np.int64), 1
+    return where.index(block), where.shape[block]
 
 
 def slice_weights(shard: Where, rows: Integers, pure: bool) -> Floats:

@@ -12,21 +12,37 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from tensorveil.errors import InputError
 from tensorveil.privacy.accounting.composition import event_from_json
 from tensorveil.privacy.accounting.events import Event, PureEvent
-from tensorveil.privacy.guarantee import Guarantee, GuaranteeStage, software_versions
+from tensorveil.privacy.guarantee import Guarantee, software_versions
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
+from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate.curve import curve_of
+from tensorveil.release.certificate.records import (
+    AskedRecord,
+    BoundsRecord,
+    Chance,
+    Count,
+    Hash,
+    LedgerRecord,
+    ModelRecord,
+    Part,
+    PersonalRecord,
+    Positive,
+    PublicInputRecord,
+    RandomnessRecord,
+    StageRecord,
+    TheoremRecord,
+)
 
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
 
 SCHEMA_VERSION = 1
-SHA256 = r"^[0-9a-f]{64}$"
 NOT_TO_BE_RELEASED = (
     "the observations, and anything computed from them without noise",
     "errors of predictions against the observations or other private data (tensorveil evaluate)",
@@ -34,127 +50,6 @@ NOT_TO_BE_RELEASED = (
 )
 
 GRID = "statistics are whole multiples of a power of two, and noise is drawn and added on that grid"
-
-Positive = Annotated[float, Field(gt=0)]
-Chance = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
-Hash = Annotated[str, Field(pattern=SHA256)]
-
-
-class Part(BaseModel):
-    """A part of the certificate: frozen, no field more than the schema names, no NaN and no infinity."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class PureCost(Part):
-    """Stages of pure epsilon; their epsilons add up."""
-
-    kind: Literal["pure"]
-    epsilon: Positive
-    count: Count
-
-
-class GaussianCost(Part):
-    """Stages of Gaussian noise: noise std over the true L2 sensitivity."""
-
-    kind: Literal["gaussian"]
-    noise_multiplier: Positive
-    count: Count
-
-
-class SampledGaussianCost(Part):
-    """Steps of Gaussian noise on a Poisson sample of the units: noise std over the clip norm."""
-
-    kind: Literal["sampled gaussian"]
-    noise_multiplier: Positive
-    sampling_probability: Annotated[float, Field(gt=0, le=1)]
-    count: Count
-    replace: bool
-
-
-class StageRecord(Part):
-    """One paid reading of the data."""
-
-    name: str
-    theorem: str
-    sensitivity: str
-    noise: str
-    event: Annotated[PureCost | GaussianCost | SampledGaussianCost, Field(discriminator="kind")]
-
-
-class TheoremRecord(Part):
-    """A theorem that the guarantee rests on; the proof is in docs/proofs."""
-
-    name: str
-    statement: str
-    page: str
-    source: str
-
-
-class ModelRecord(Part):
-    """What kind of model was released; with draws from a posterior, their average predicts."""
-
-    family: Literal["cp", "tucker"]
-    ranks: tuple[Count, ...]
-    draws: Annotated[int, Field(ge=0)]
-
-
-class BoundsRecord(Part):
-    """The public range that values were clipped to."""
-
-    low: float
-    high: float
-
-    @model_validator(mode="after")
-    def _ordered(self) -> BoundsRecord:
-        if not self.low < self.high:
-            raise ValueError(f"bounds must have low below high, got {self.low:g} and {self.high:g}")
-        return self
-
-
-class AskedRecord(Part):
-    """The budget that was asked for; the price at its delta is what the certificate states."""
-
-    epsilon: Positive
-    delta: Chance
-    expected_count: Count | None
-
-
-class RandomnessRecord(Part):
-    """Where the noise came from, and what its finite precision costs."""
-
-    generator: str
-    key_source: str
-    seeded: bool
-    grid: str
-    gaussian_coordinates: Annotated[int, Field(ge=0)]
-    gaussian_epsilon_each: Annotated[float, Field(ge=0)]
-    gaussian_delta_each: Chance
-
-
-class LedgerRecord(Part):
-    """Which budget paid."""
-
-    dataset: str
-    reservation: str
-    entry_hash: Hash
-
-
-class PublicInputRecord(Part):
-    """Features of a mode that were given beside the data: taken as public, not derived from the values."""
-
-    mode: str
-    name: str
-    columns: tuple[str, ...]
-    sha256: Hash
-
-
-class PersonalRecord(Part):
-    """What an owner needs beside the release to compute a row of its own, under joint privacy."""
-
-    mode: Annotated[int, Field(ge=0)]
-    mode_name: str
 
 
 class Certificate(Part):
@@ -260,16 +155,7 @@ class Certificate(Part):
                 "delta": plan.request.delta,
                 "expected_count": plan.request.expected_count,
             },
-            "stages": tuple(
-                {
-                    "name": stage.name,
-                    "theorem": stage.theorem,
-                    "sensitivity": str(stage.sensitivity),
-                    "noise": stage.noise,
-                    "event": stage.event,
-                }
-                for stage in told.stages
-            ),
+            "stages": tuple(stage.to_json() for stage in told.stages),
             "theorems": _theorems(told),
             "source": told.source,
             "reasons": told.reasons,
@@ -329,6 +215,11 @@ class Certificate(Part):
         return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cls.model_json_schema()}
 
     @property
+    def paid_stages(self) -> tuple[Stage, ...]:
+        """The stages, their texts made anew."""
+        return tuple(Stage.from_json(stage.model_dump()) for stage in self.stages)
+
+    @property
     def events(self) -> tuple[Event, ...]:
         """What the stages cost."""
         return tuple(event_from_json(stage.event.model_dump()) for stage in self.stages)
@@ -347,10 +238,7 @@ class Certificate(Part):
             neighbours=self.neighbours,
             released=self.covers,
             not_protected=self.not_protected,
-            stages=tuple(
-                GuaranteeStage(stage.name, stage.theorem, stage.sensitivity, stage.noise, stage.event.model_dump())
-                for stage in self.stages
-            ),
+            stages=self.paid_stages,
             theorems=tuple(f"{theorem.name} ({theorem.source})" for theorem in self.theorems),
             assumptions_checked=self.assumptions_checked,
             assumptions_trusted=self.assumptions_trusted,

@@ -44,7 +44,7 @@ def deployment_record(certificate: Certificate) -> dict[str, Any]:
     bounds = certificate.bounds
     stages = "\n".join(
         f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} (theorem {stage.theorem})"
-        for stage in certificate.stages
+        for stage in certificate.paid_stages
     )
     versions = ", ".join(f"{name} {version}" for name, version in certificate.software.items())
     whole = unit in ("slice", "slice_values")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tensorveil.errors import BudgetError, InputError
 from tensorveil.privacy.accounting import filters
@@ -12,21 +12,30 @@ from tensorveil.privacy.accounting.filters import Costs, Limits, Totals
 from tensorveil.privacy.units import Unit
 from tensorveil.release.ledger.chain import Entry
 
+if TYPE_CHECKING:
+    from tensorveil.release.certificate.certificate import Certificate
+
 FORMAT = 1
-RESERVED, DRAWING, COMMITTED, VOID = "reserved", "drawing", "committed", "void"
-STEPS = {"draw": (RESERVED, DRAWING), "commit": (DRAWING, COMMITTED), "void": (RESERVED, VOID)}  # from, to
+RESERVED, DRAWING, DRAWN, SAVED, VOID = "reserved", "drawing", "drawn", "saved", "void"
+STEPS = {  # kind of entry -> states that it may follow, state that it leads to
+    "draw": ((RESERVED,), DRAWING),
+    "commit": ((DRAWING,), DRAWN),
+    "save": ((DRAWN, SAVED), SAVED),  # a release may be saved in several places
+    "void": ((RESERVED,), VOID),
+}
 
 
 @final
 @dataclass
 class Account:
-    """One data set, as its entries tell: the bodies of its reservations and their states, by entry number."""
+    """One data set, as its entries tell: its reservations, their states and their saved folders, by entry number."""
 
     name: str
     unit: Unit
     limits: Limits
     reserved: dict[int, dict[str, Any]] = field(default_factory=dict)
     states: dict[int, str] = field(default_factory=dict)
+    folders: dict[int, list[str]] = field(default_factory=dict)  # digests of the certificates in them
 
     @property
     def paid(self) -> list[int]:
@@ -57,15 +66,17 @@ class Spent:
         How much of the budget is used, from 0 to 1.
     mode : str or None
         "classes" or "added" (docs/ledger.md); None before the first release.
-    committed, unfinished, void : int
-        Numbers of reservations. Unfinished ones are running or died; they count as spent, void ones do not.
+    saved, drawn, unfinished, void : int
+        Numbers of reservations, by state. Saved: the release is in a folder. Drawn: the release was made, and the
+        ledger knows of no folder. Unfinished: the run goes on, or it died. All but void ones count as spent.
     """
 
     epsilon: float
     delta: float
     share: float
     mode: str | None
-    committed: int
+    saved: int
+    drawn: int
     unfinished: int
     void: int
 
@@ -116,9 +127,12 @@ def _play(entry: Entry, found: dict[str, Account]) -> None:
         found[name].states[entry.number] = RESERVED
     else:
         before, after = STEPS[kind]
-        if found[name].states[body["reservation"]] != before:
+        account, number = found[name], body["reservation"]
+        if account.states[number] not in before:
             raise ValueError(kind)
-        found[name].states[body["reservation"]] = after
+        account.states[number] = after
+        if kind == "save":
+            account.folders.setdefault(number, []).append(body["digest"])
 
 
 def account_of(entries: Sequence[Entry], dataset: str) -> Account:
@@ -128,6 +142,29 @@ def account_of(entries: Sequence[Entry], dataset: str) -> Account:
         names = ", ".join(map(repr, found)) or "none"
         raise InputError(f"dataset must be one of the ledger's ({names}), got {dataset!r}; create it first")
     return found[dataset]
+
+
+def paid_reservation(entries: Sequence[Entry], certificate: Certificate) -> tuple[Account, int]:
+    """The reservation that a certificate names, with its account; it must be made, for the same stages and price."""
+    record = certificate.ledger
+    if record is None:
+        raise InputError("the certificate must name a ledger, got none: no budget was charged for this release")
+    account = account_of(entries, record.dataset)
+    number = next((entry.number for entry in entries if entry.hash == record.entry_hash), None)
+    if number not in account.reserved or str(number) != record.reservation:
+        raise BudgetError(f"the ledger must hold reservation {record.reservation} with the stated hash, got none")
+    charged, state = account.reserved[number], account.states[number]
+    if state not in (DRAWN, SAVED):
+        raise BudgetError(f"reservation {number} must be {DRAWN} or {SAVED} in the ledger, got it {state}")
+    unit, paid = (Unit.of(text).resolved(certificate.mode_names) for text in (certificate.unit, charged["unit"]))
+    if unit != paid:
+        raise BudgetError(
+            f"the ledger must be charged for the unit {certificate.unit!r}, got it charged for {charged['unit']!r}"
+        )
+    events = [event.to_json() for event in certificate.events]
+    if (charged["events"], charged["epsilon"], charged["delta"]) != (events, certificate.epsilon, certificate.delta):
+        raise BudgetError("the ledger must be charged for the same stages and price, got other stages or another price")
+    return account, number
 
 
 def _limits(plain: Mapping[str, Any]) -> Limits:
@@ -146,7 +183,8 @@ def spent_of(account: Account) -> Spent:
         float(sums.delta),
         filters.share_used(sums, account.limits, account.mode),
         account.mode,
-        states.count(COMMITTED),
+        states.count(SAVED),
+        states.count(DRAWN),
         states.count(RESERVED) + states.count(DRAWING),
         states.count(VOID),
     )
@@ -159,11 +197,25 @@ def remaining_of(account: Account) -> Remaining:
     return Remaining(pure, *filters.largest_gaussian(sums, account.limits, account.mode))
 
 
+def without_folder(account: Account) -> list[dict[str, Any]]:
+    """Reservations that count as spent although the ledger knows of no folder, the oldest first."""
+    return [
+        {"reservation": number, "state": account.states[number]}
+        | {name: account.reserved[number][name] for name in ("title", "epsilon", "delta", "time")}
+        for number in account.paid
+        if account.states[number] != SAVED
+    ]
+
+
 def summary_of(account: Account) -> dict[str, Any]:
-    """Budget, spent and remaining as plain values."""
+    """Budget, spent, remaining, and reservations without a folder, as plain values."""
     unit, allowed = account.unit, account.limits
     budget = {"unit": str(unit), "at_most": unit.at_most, "epsilon": allowed.epsilon, "delta": allowed.delta}
-    return budget | {"spent": vars(spent_of(account)), "remaining": vars(remaining_of(account))}
+    return budget | {
+        "spent": vars(spent_of(account)),
+        "remaining": vars(remaining_of(account)),
+        "without_folder": without_folder(account),
+    }
 
 
 def refusal(account: Account, found: Costs) -> str:

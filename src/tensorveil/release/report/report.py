@@ -63,7 +63,7 @@ def report_html(release: Release, certificate: Certificate) -> str:
         return text if isinstance(text, Markup) or text == "" else clean(text)
 
     pages = Environment(
-        loader=PackageLoader("tensorveil.release.report", "."),
+        loader=PackageLoader("tensorveil", "release/report"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=one_line,
@@ -76,7 +76,7 @@ def report_html(release: Release, certificate: Certificate) -> str:
         certificate=certificate,
         facts=_facts(release, certificate),
         promise=_promise(certificate),
-        stages=[(stage, _cost(stage.event.model_dump())) for stage in certificate.stages],
+        stages=[(stage, _cost(stage.event.to_json())) for stage in certificate.paid_stages],
         curve=curve_plot(certificate.curve, (certificate.delta, certificate.epsilon)),
         conclusions=conclusions(certificate),
         groups=mode_groups(release),

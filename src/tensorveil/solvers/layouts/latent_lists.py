@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels.fast import gibbs_rows
-from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
+from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.solvers.layouts.sorted_entries import part_cuts
 
 Floats = NDArray[np.float64]
@@ -19,7 +19,7 @@ Coordinates = NDArray[np.uint32]
 
 @final
 class LatentLists:
-    """One list of entries a mode: 4 N bytes an entry in each, and 16 for its latent value and precision.
+    """One list of entries per mode, with 4 N bytes per entry, and 16 bytes for its latent value and precision.
 
     Draws do not depend on the number of threads, nor on how rows are cut into parts.
     """
@@ -34,7 +34,7 @@ class LatentLists:
         self.lists = []
         self.parts = []
         for mode, size in enumerate(shape):
-            entries = np.empty((count + gibbs_rows.AHEAD, N), dtype=np.uint32)
+            entries = np.empty((count + AHEAD, N), dtype=np.uint32)
             gibbs_rows.sort_entries(coordinates, mode, begins[mode], entries)
             self.lists.append(entries)
             cuts = [int(cut) for cut in part_cuts(begins[mode], count, size)]
@@ -54,7 +54,7 @@ class LatentLists:
         offsets[own] = rows[:, self.rank]
 
     def place(self, mode: int) -> tuple[Any, ...]:
-        """What kernels need to find the rows and entries of a mode."""
+        """The arguments by which kernels find the rows and entries of a mode."""
         starts = [first * self.length for first in self.firsts]
         others = tuple(start for number, start in enumerate(starts) if number != mode)
         constants = Constants(len(self.shape), self.rank, 1)

@@ -1,4 +1,4 @@
-"""Entries sorted once by every mode, and sweeps of ridge regressions over them with threads: CP models."""
+"""Entries of a CP model, sorted once by every mode, and sweeps of ridge regressions over them in threads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.kernels.fast import ridge
-from tensorveil.kernels.reference import statistics
-from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
+from tensorveil.kernels.fast import ridge, statistics
+from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_apart
 
@@ -18,9 +17,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
-FEWEST_PARTS, MOST_PARTS = 2, 16  # of the rows of a mode; sums over parts do not depend on the number of threads
+FEWEST_PARTS, MOST_PARTS = 2, 16  # of the rows of a mode; float sums are by parts, whatever the number of threads
 ENTRIES_A_PART = 2**16
-FEWEST_FAST = 2**14  # entries from which on kernels made for the rank are worth compiling
 NO_OFFSET = 1e30  # a penalty that leaves nothing of an offset
 
 
@@ -38,7 +36,7 @@ class ModeList:
 @final
 @dataclass(frozen=True)
 class SortedEntries:
-    """One list of entries a mode: 4 N + 4 or 4 N + 8 bytes an entry in each, no other copy."""
+    """One list of entries per mode, with 4 N + 4 or 4 N + 8 bytes per entry; there is no other copy."""
 
     lists: list[ModeList]
     shape: tuple[int, ...]
@@ -49,7 +47,7 @@ class SortedEntries:
     def of(
         cls, coordinates: Coordinates, values: Floats, shape: tuple[int, ...], threads: int, dtype: Any
     ) -> SortedEntries:
-        """Sort the entries by every mode, modes at once where there are threads."""
+        """Sort the entries by every mode, several modes at once if there are threads."""
         lists: list[ModeList | None] = [None] * len(shape)
 
         def sort(thread: int) -> None:
@@ -63,7 +61,7 @@ class SortedEntries:
         return int(self.lists[0].begins[-1])
 
     def pack(self, model: FactorModel, parameters: Floats, offsets: list[Floats]) -> NDArray[Any]:
-        """All factors, rows filled up to whole vectors, with offsets (if any) as the last number of each row."""
+        """All factors, with rows padded to whole vectors and offsets (if any) as the last number of each row."""
         R = model.ranks[0]
         length = padded(R + bool(offsets), self.dtype)
         packed = aligned_zeros(sum(self.shape) * length, self.dtype)
@@ -99,21 +97,26 @@ class SortedEntries:
         total, squares = np.sum(np.array(found), axis=0)
         return float(total), float(squares)
 
-    def value_statistics(self, model: FactorModel, mode: int) -> tuple[Floats, Integers, RowMatrices]:
-        """Limits, right-hand sides in whole grid steps and matrices of private least squares, for public coordinates.
-
-        The values of these entries are residuals; double precision only.
-        """
+    def row_matrices(self, model: FactorModel, mode: int) -> RowMatrices:
+        """Limits and matrices of private least squares, for public coordinates; double precision only."""
         R, size = model.ranks[0], self.shape[mode]
         packed = self.pack(model, model.parameters, [])
-        length = padded(R, np.float64)
-        limits, g = np.empty(size), np.zeros((size, length), dtype=np.int64)
-        H = np.zeros((size, R * length))
-        moments = np.empty((size, 2))
-        self._by_parts(statistics.cp_value_statistics, mode, packed, R, 0.0, R, limits, g, H, moments)
+        limits, moments = np.empty(size), np.empty((size, 2))
+        H = np.zeros((size, R * padded(R, np.float64)))
+        self._by_parts(statistics.row_matrices, mode, packed, R, 0.0, R, limits, H, moments)
         trace, squares = moments.sum(axis=0)
-        matrices = RowMatrices(H, limits, R, float(trace), float(squares), self.lists[mode], self.threads)
-        return limits, np.ascontiguousarray(g[:, :R]), matrices
+        return RowMatrices(H, limits, R, float(trace), float(squares), self.lists[mode], self.threads)
+
+    def right_sides(self, model: FactorModel, mode: int, limits: Floats) -> Integers | None:
+        """Right-hand sides of private least squares in whole grid steps; the values of these entries are residuals.
+
+        None where features are longer than the limits.
+        """
+        R = model.ranks[0]
+        packed = self.pack(model, model.parameters, [])
+        g = np.zeros((self.shape[mode], padded(R, np.float64)), dtype=np.int64)
+        fits = self._by_parts(statistics.right_sides, mode, packed, R, 0.0, R, limits, g)
+        return np.ascontiguousarray(g[:, :R]) if all(fits) else None
 
     def _by_parts(
         self, kernel: Any, mode: int, packed: NDArray[Any], R: int, mean: float, D: int, *more: Any
@@ -153,7 +156,7 @@ class SortedEntries:
 @final
 @dataclass(frozen=True)
 class RowMatrices:
-    """Matrices H of the rows of a mode: lower triangles in rows filled up to whole vectors, and their limits."""
+    """Matrices H of the rows of a mode, as lower triangles in rows padded to whole vectors, and their limits."""
 
     triangles: Floats
     limits: Floats
@@ -166,9 +169,9 @@ class RowMatrices:
     def posterior_rows(
         self, g: Floats, noise_variance: float, residual_variance: float, smallest_prior: float, largest_prior: float
     ) -> Floats:
-        """`ridge_rows.posterior_rows` for matrices without noise, by Cholesky factors instead of eigenvectors.
+        """`inference.rows.posterior_rows` for matrices without noise, by Cholesky factors instead of eigenvectors.
 
-        A row of k entries is taken to have min(k, R) eigenvalues above 0.
+        A row of k entries is assumed to have min(k, R) positive eigenvalues.
         """
         R, length = self.rank, self.triangles.shape[1] // self.rank
         counts = np.minimum(np.diff(self.mine.begins), R)
@@ -200,7 +203,7 @@ class RowMatrices:
 def mode_variances(
     coordinates: Coordinates, values: Floats, shape: tuple[int, ...]
 ) -> tuple[float, float, list[tuple[Floats, Integers]]]:
-    """Mean and variance of the values, and for every mode its indices' sums about the mean and numbers of entries."""
+    """Mean and variance of the values and, for every mode, the sum about the mean and the count of each index."""
     mean = float(values.mean())
     variance = sum(float(((values[a : a + CHUNK] - mean) ** 2).sum()) for a in range(0, len(values), CHUNK))
     firsts = np.cumsum([0, *shape])[:-1]
@@ -212,14 +215,14 @@ def mode_variances(
 
 def _sorted(coordinates: Coordinates, values: Floats, mode: int, size: int, dtype: Any) -> ModeList:
     begins = np.concatenate([[0], np.cumsum(index_counts(coordinates, mode, size))])
-    others = np.empty((len(values) + ridge.AHEAD, coordinates.shape[1] - 1), dtype=np.uint32)
+    others = np.empty((len(values) + AHEAD, coordinates.shape[1] - 1), dtype=np.uint32)
     sorted_values = np.empty(len(values), dtype=dtype)
     ridge.sort_by_mode(coordinates, values, mode, begins, others, sorted_values)
     return ModeList(others, sorted_values, begins, part_cuts(begins, len(values), size))
 
 
 def part_cuts(begins: Integers, count: int, size: int) -> Integers:
-    """Ends of parts of the rows of a mode with about as many entries each."""
+    """Ends of the parts of the rows of a mode, with about the same number of entries in each."""
     parts = min(max(count // ENTRIES_A_PART, FEWEST_PARTS), MOST_PARTS)
     cuts = np.searchsorted(begins, np.linspace(0, count, parts + 1)[1:-1])
     return np.concatenate([[0], np.minimum(cuts, size), [size]])

@@ -1,4 +1,4 @@
-"""Entries laid out for descent by several threads at once: blocks that share no row, tiles that fit a cache."""
+"""Entries laid out for descent in several threads: blocks that share no row, and tiles that fit a cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.fast import descent
-from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
+from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,10 @@ CHUNK = 2**20
 
 
 def sensible_threads(threads: int | None, entries: int, order: int) -> int:
-    """The number of threads asked for, or one a core, as far as the entries fill all blocks."""
+    """The number of threads asked for, or one per core as long as there are enough entries for all blocks.
+
+    It may read a private number of entries if the result of the computation does not depend on the threads.
+    """
     if threads is not None:
         return threads
     found = min(available_cores(), MOST_THREADS)
@@ -67,7 +70,7 @@ def run_apart(part: Callable[[int], None], threads: int) -> None:
 
 @lru_cache(maxsize=4)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads of this process: a forked one has none of its parent's."""
+    """Threads of this process: a forked process has none of its parent's threads."""
     return ThreadPoolExecutor(threads)
 
 
@@ -111,7 +114,7 @@ class Strata:
         begins = np.zeros(threads**N * tiles + 1, dtype=np.int64)
         places = np.concatenate(parts)
         descent.count_tiles(coordinates, places, firsts, begins)
-        words = np.empty((len(values) + descent.AHEAD, N + np.dtype(dtype).itemsize // 4), dtype=np.uint32)
+        words = np.empty((len(values) + AHEAD, N + np.dtype(dtype).itemsize // 4), dtype=np.uint32)
         key = generator.integers(2**64, dtype=np.uint64)
         descent.arrange(coordinates, values, places, firsts, begins, key, scale, shift, words)
         shifts = np.array([*product(range(threads), repeat=N - 1)], dtype=np.int64).reshape(-1, N - 1)
@@ -149,7 +152,7 @@ class Strata:
     ) -> Floats:
         """One pass for each of the learning rates; returns the sums of squared residuals.
 
-        `parameters` are rows filled up with zeros, see `padded_parameters`.
+        `parameters` are rows padded with zeros, see `padded_parameters`.
         """
         constants = Constants(model.order, model.ranks[0])
         length = padded(model.ranks[0], self.dtype)
@@ -186,7 +189,7 @@ class Strata:
 
 
 def padded_parameters(model: FactorModel, dtype: Any) -> NDArray[Any]:
-    """All factors in one vector, every row filled up with zeros to whole vectors, which steps leave zero."""
+    """All factors in one vector, with every row padded to whole vectors by zeros, which steps leave zero."""
     length = padded(model.ranks[0], dtype)
     found = aligned_zeros(sum(model.shape) * length, dtype)
     found.reshape(-1, length)[:, : model.ranks[0]] = model.parameters.reshape(-1, model.ranks[0])

@@ -28,7 +28,7 @@ SECRET = "s3cret"
         (
             ["a,1,2,0", "", f"b,1,{SECRET}", "", "c,1,2,0", f"{SECRET},1,2,0,5"],
             {},
-            "2 rows must have 4 fields, one a column, got more or fewer in lines {3}, {6};",
+            "2 rows must have 4 fields, one per column, got more or fewer in lines {3}, {6};",
         ),
         (["a,1,2,0", "", ",2,2,0"], {}, "1 row must have a label in column 'user', got none in line {3};"),
         (
@@ -59,6 +59,11 @@ SECRET = "s3cret"
             ["a,1,2,1999-01-01", "b,1,2,1999-02-29", "c,1,2,", "d,1,3,1999-01-01T25:00"],
             {"modes": ["user", "time"], "bins": {"time": "day"}},
             "3 rows must have a time of the years 1 to 9999 in column 'time', got none in lines {2}, {3}, {4};",
+        ),
+        (  # a number is never a date, whatever the other rows are
+            ["a,1,2,1999-01-01", "b,1,2,19990202", "c,1,2,1999-01-03"],
+            {"modes": ["user", "time"], "bins": {"time": "day"}},
+            "1 row must have a time of the years 1 to 9999 in column 'time', got none in line {2};",
         ),
         (
             ["a,1,2,1999-01-01", "b,1,2,1999-02-03"],
@@ -109,7 +114,7 @@ def test_bad_rows_of_other_formats(write, tmp_path):
             "1 1 1\n#c\n\n1 x 2\n1 2 y\n",
             "in line 4; 1 row must have a finite number in column 'value', got none in line 5;",
         ),
-        ("1 1 1\n#c\n1 2\n", "1 row must have 3 fields, one a column, got more or fewer in line 3;"),
+        ("1 1 1\n#c\n1 2\n", "1 row must have 3 fields, one per column, got more or fewer in line 3;"),
         ("3\n2 3 4\n1 1 1 1\n", "must have 2 to 6 coordinates and a value, got 1 fields; remove header lines"),
     ]:
         with pytest.raises(InputError) as caught:
@@ -168,7 +173,7 @@ def test_texts_that_are_no_table_are_refused(write, content, message):
         ({"bins": {"film": "minute"}}, "the bin of 'film' must be one of"),
         ({"bins": {"time": "day"}}, "bins must be for modes, got 'time'"),
         ({"bins": ["day"]}, "bins must map"),
-        ({"bins": {"film": "day"}, "shape": (2, 3)}, "a binned mode must have times and not a size"),
+        ({"bins": {"film": "day"}, "shape": (2, 3)}, "a binned mode must hold times and have no size"),
         ({"labels": {"time": [1]}}, "labels must be for modes, got 'time'"),
         ({"labels": {"user": []}}, "the labels of 'user' must be at least one, got none"),
         ({"labels": {"user": [1.5]}}, "must be texts, whole numbers or dates"),
@@ -243,5 +248,5 @@ def test_columns_of_kinds_that_are_no_labels(tmp_path, kind):
             read(path, MODES, "stars", labels=labels)
     with pytest.raises(InputError, match="must hold texts, whole numbers or dates"):
         coordinates_of(pq.read_table(path), MODES, [["a"], [1]])
-    with pytest.raises(InputError, match="must be 2, one a mode"):
+    with pytest.raises(InputError, match="must be 2, one per mode"):
         coordinates_of(pq.read_table(path), MODES, [["a"]])

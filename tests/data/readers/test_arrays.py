@@ -124,7 +124,7 @@ def test_a_declared_size_beyond_all_measure_is_refused_before_it_is_read(tmp_pat
     assert (tmp_path / "p.parquet").stat().st_size < 10**4
     monkeypatch.setattr(sources, "SUSPECT_ROWS", 1000)
     monkeypatch.setattr(sources, "SUSPECT_RATIO", 10)
-    with pytest.raises(SizeError, match="at most 10 a byte where that is much, this one declares 100,000"):
+    with pytest.raises(SizeError, match="at most 10 rows per byte, got one that declares 100,000"):
         read(tmp_path / "p.parquet", MODES, "stars")
 
 

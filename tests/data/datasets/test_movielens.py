@@ -13,7 +13,7 @@ from tensorveil.data.datasets import movielens
 from tensorveil.data.datasets.movielens import download_movielens, find_movielens, load_movielens
 from tensorveil.errors import DownloadError, InputError
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 DAY = 86_400
 LINES = {  # user, film, rating, timestamp
     "ua.base": [(1, 1, 5, 10 * DAY + 5), (943, 2, 3, 12 * DAY), (2, 1682, 1, 10 * DAY + DAY - 1)],

@@ -1,11 +1,12 @@
-"""Stochastic gradient descent on Tucker models, one entry after the other, the core as rows of vectors.
+"""Descent and ridge rows of Tucker models, with the core as rows of vectors.
 
-With a the entry's row of the first factor and k the Kronecker product of its other rows, the core G (first mode by the
-rest) is read once for all that a step needs of it, and written once:
+Let mode n come first in the core G, G_r be its rows and k the Kronecker product of the entry's rows of all other modes.
+Then phi_n[r] = G_r . k, so that the features of one mode take one look at the core, where those of all blocks take
+four. Rows of G, and k, are padded with zeros to whole vectors.
+
+A step of descent reads and writes the core once. With n the first mode and a the entry's row of its factor,
 
     P = sum_r a_r G_r  (the core for the other modes),    phi_1[r] = G_r . k,    G_r = shrink G_r + step e a_r k.
-
-Rows of G and k are filled up with zeros to whole vectors.
 """
 
 from typing import Any
@@ -13,21 +14,35 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
-from numpy.typing import NDArray
 
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.fast.ridge import alloca, for_range
 from tensorveil.kernels.reference import tucker
-from tensorveil.kernels.vectors import INT64, Code, data_of, intrinsic
+from tensorveil.kernels.reference.blocks import Coordinates, Floats, Integers
+from tensorveil.kernels.reference.least_squares import factorize, inverse_trace, substitute
+from tensorveil.kernels.vectors import INT64, Code, alloca, data_of, for_range, intrinsic
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
+
+@compiled
+def multiply_others(
+    parameters: Floats, starts: Integers, widths: Integers, coordinates: Coordinates, w: int, n: int, k: Floats
+) -> None:
+    """k = Kronecker product of entry w's rows of all modes but n; the last mode varies fastest."""
+    k[0] = 1.0
+    size = 1
+    for m in range(coordinates.shape[1] - 1, -1, -1):
+        if m == n:
+            continue
+        row = starts[m] + np.int64(coordinates[w, m]) * widths[m]
+        for r in range(widths[m] - 1, -1, -1):  # from the back, so that nothing is overwritten too early
+            a = parameters[row + r]
+            for cell in range(size):
+                k[r * size + cell] = a * k[cell]
+        size *= widths[m]
 
 
 @intrinsic
 def read_row(typingctx: Any, core: Any, begin: Any, k: Any, a: Any, P: Any, place: Any, length: Any) -> Any:
-    """P[place:] += a G_r; returns G_r . k; G_r begins at `begin`, lengths are whole vectors."""
+    """P[place:] += a G_r, where G_r begins at `begin`; returns G_r . k. The length is a whole number of vectors."""
 
     def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
         c = Code(context, b, types.float64)
@@ -99,15 +114,9 @@ def tucker_pass(
     for step in range(visits.size):
         w = visits[step]
         own = starts[0] + np.int64(coordinates[w, 0]) * R
-        k[0] = 1.0
-        size = 1
-        for n in range(N - 1, 0, -1):  # the last mode varies fastest; from the back, so that nothing is overwritten
+        multiply_others(parameters, starts, widths, coordinates, w, 0, k)
+        for n in range(1, N):
             rows[n - 1] = starts[n] + np.int64(coordinates[w, n]) * widths[n]
-            for r in range(widths[n] - 1, -1, -1):
-                a = parameters[rows[n - 1] + r]
-                for cell in range(size):
-                    k[r * size + cell] = a * k[cell]
-            size *= widths[n]
         rows[N - 1] = room
         parameters[room : room + length] = 0.0
         xhat = 0.0
@@ -131,3 +140,69 @@ def tucker_pass(
                 parameters[rows[n - 1] + r] = shrink * parameters[rows[n - 1] + r] + move * phi[begin + r]
             begin += widths[n]
     return loss
+
+
+@intrinsic
+def dot(typingctx: Any, A: Any, begin: Any, k: Any, length: Any) -> Any:
+    """Sum of A[begin + c] k[c] over c < length, a whole number of vectors."""
+
+    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        c = Code(context, b, types.float64)
+        left, right = (data_of(context, b, signature.args[place], args[place]) for place in (0, 2))
+        total = alloca(b, ir.VectorType(c.number, c.lanes))
+        b.store(c.zero(c.lanes), total)
+        with for_range(b, b.sdiv(args[3], INT64(c.lanes))) as loop:
+            at = b.mul(loop.index, INT64(c.lanes))
+            value = c.load(left, b.add(args[1], at), c.lanes)
+            b.store(c.fma(value, c.load(right, at, c.lanes), b.load(total)), total)
+        return c.sum([b.load(total)])
+
+    return types.float64(A, types.int64, k, types.int64), code
+
+
+@compiled
+def solve_rows(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    core: Floats,
+    length: int,
+    coordinates: Coordinates,
+    values: Floats,
+    order: Integers,
+    begins: Integers,
+    n: int,
+    ridge: float,
+    first: int,
+    last: int,
+) -> float:
+    """`least_squares.solve_rows` for rows first to last of a Tucker model; core[r length:] is G_r, then zeros."""
+    R = widths[n]
+    k = np.zeros(length)
+    phi = np.empty(R)
+    H = np.empty((R, R))
+    g = np.empty(R)
+    column = np.empty(R)
+    effective = 0.0
+    for i in range(first, last):
+        H[:] = 0.0
+        g[:] = 0.0
+        for position in range(begins[i], begins[i + 1]):
+            w = order[position]
+            multiply_others(parameters, starts, widths, coordinates, w, n, k)
+            x = values[w]
+            for r in range(R):
+                phi[r] = dot(core, r * length, k, length)
+                g[r] += phi[r] * x
+                for b in range(r + 1):
+                    H[r, b] += phi[r] * phi[b]
+        for r in range(R):
+            H[r, r] += ridge
+        if not factorize(H):
+            continue
+        substitute(H, g)
+        effective += R - ridge * inverse_trace(H, column)
+        row = starts[n] + i * R
+        for r in range(R):
+            parameters[row + r] = g[r]
+    return effective

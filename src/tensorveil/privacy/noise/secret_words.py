@@ -1,0 +1,83 @@
+"""Where the random bits of privacy noise come from: ChaCha20, keyed by the operating system."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from randomgen import ChaCha
+
+from tensorveil import checks
+
+ROUNDS = 20
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class SecretWords:
+    """A stream of random words that no two processes share, and that is told once and for all if a seed gave it.
+
+    Parameters
+    ----------
+    seed : int, optional
+        For experiments only. None draws the key from the operating system.
+
+    Attributes
+    ----------
+    seeded : bool
+        Whether the words came from a seed, so that nothing made with them may be published.
+    generator : str
+        What the random bits come from, in words.
+    """
+
+    __slots__ = ("_chacha", "_keys", "_owner", "_seed")
+
+    generator: ClassVar[str] = f"ChaCha20 ({ROUNDS} rounds)"
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._seed = checks.seed(seed)
+        self._keys = 0
+        self._take_new_key()
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the noise came from a seed, so that nothing made with it may be published."""
+        return self._seed is not None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_seed" and hasattr(self, name):
+            raise AttributeError("a seed is given once: noise that came from it stays known; make a new NoiseSource")
+        super().__setattr__(name, value)
+
+    def _words(self, count: int) -> NDArray[np.uint64]:
+        return np.asarray(self._generator().bit_generator.random_raw(count), dtype=np.uint64)
+
+    def _generator(self) -> np.random.Generator:
+        """The generator, with a new key if this process is not the one that made it."""
+        if self._owner != (os.getpid(), _forks):  # the number of forks too: a process number can come back
+            self._take_new_key()
+        return self._chacha
+
+    def _take_new_key(self) -> None:
+        self._owner = (os.getpid(), _forks)
+        fresh = secrets.token_bytes(32)
+        if self._seed is not None:
+            fresh = hashlib.sha256(f"tensorveil noise {self._seed} {self._keys}".encode()).digest()
+        self._keys += 1
+        self._chacha = np.random.Generator(ChaCha(key=int.from_bytes(fresh, "little"), rounds=ROUNDS))
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError("a NoiseSource must not be copied or pickled: noise used twice cancels; make a new one")
+
+    __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = __setstate__ = _refuse

@@ -1,0 +1,142 @@
+"""Clipped gradients of a factor model at a released state: of all blocks jointly, or of the rows of each block."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.errors import InputError
+from tensorveil.kernels.dispatch import worth_compiling
+from tensorveil.kernels.reference import gradients
+from tensorveil.models.factor_model import FactorModel
+from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
+from tensorveil.privacy.noise.source import check_headroom, grid_for
+from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
+from tensorveil.privacy.stages import Norm
+from tensorveil.privacy.theorems import proves
+from tensorveil.privacy.units import Unit
+from tensorveil.solvers.gradient_sums import joint_sums, local_order
+
+MOST_PARAMETERS = 2**27  # what the rounding of norms allows for: kernels/reference/gradients.py
+ROW_BITS = 22  # a sum of 2^30 rows of at most 2^23 grid steps is exact as a float
+
+
+def check_parameters(count: int) -> None:
+    """Refuse models of more numbers than the proof's bound on rounded norms covers."""
+    if count > MOST_PARAMETERS:
+        raise InputError(f"a model must have at most 2^27 numbers, got {count:,}; lower the rank")
+
+
+@final
+@dataclass(frozen=True)
+class JointGradients(Query):
+    """Sum over units of their negative gradients by all numbers of the model, each clipped over all blocks jointly.
+
+    The gradient of a unit is that of its squared residuals, summed over its observations.
+
+    Attributes
+    ----------
+    model : FactorModel
+        The released state.
+    mean : float
+        Released; subtracted from the centred values.
+    clip_norm : float
+        Longer gradients are shortened to this L2 norm.
+    grid : float
+        One step of the sums, a power of two.
+    sampled : bool
+        Whether the stage pays for a Poisson sample of the units, which the vault draws.
+    """
+
+    model: FactorModel
+    mean: float
+    clip_norm: float
+    grid: float
+    sampled: bool
+
+    def __post_init__(self) -> None:
+        check_parameters(self.model.parameters.size)
+        check_headroom(MOST_OBSERVATIONS, self.clip_norm, self.grid)  # [L4]
+
+    def theorem(self, unit: Unit) -> str:
+        return "gradient-sampled" if self.sampled else "gradient-joint"
+
+    def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
+        where, steps = self._arranged(shard)
+        values = steps / VALUE_STEPS - self.mean
+        if not shard.unit.whole_slices:
+            every = np.ones(len(shard), dtype=np.bool_)
+            fast = worth_compiling(math.prod(shard.shape), self.model.family.name)  # the shape is public
+            return (joint_sums(self.model, where, values, every, self.clip_norm, self.grid, fast=fast),)  # [L11]
+        mode = shard.unit.mode_number
+        slices, every = where[:, mode].astype(np.int64), np.ones(shard.shape[mode], dtype=np.bool_)
+        totals = np.zeros(self.model.parameters.size, dtype=np.int64)
+        layout = (self.model.parameters, self.model.block_starts, self.model.block_widths, where, values)
+        gradients.slice_sums(*layout, slices, every, self.clip_norm, self.grid, totals)  # [L10]
+        return (totals,)
+
+    @proves("gradient-joint", "gradient-sampled")
+    def sensitivity(self, unit: Unit) -> tuple[Change, ...]:
+        """A replaced unit changes one vector of the sum; an added or removed unit is one vector more or less."""
+        bound = 2.0 * self.clip_norm if unit.coordinates_public else self.clip_norm  # [L1]
+        return (Change(Norm.L2, bound, self.grid),)
+
+    def _arranged(self, shard: BoundedObservations) -> tuple[NDArray[np.uint32], Integers]:
+        """Coordinates and steps in the order in which they are summed; kept with the shard from step to step."""
+        if type(self) not in shard.layouts:
+            where, steps = shard.coordinates, shard.steps
+            if shard.unit.whole_slices:  # [L7] the stable sort keeps the order of coordinates and values in each slice
+                order = np.argsort(where[:, shard.unit.mode_number], kind="stable")
+                where, steps = np.ascontiguousarray(where[order]), steps[order]
+            elif not self.sampled:  # sums of whole numbers do not depend on the order; a sample is read only once
+                order = local_order(where, self.model)
+                where, steps = np.ascontiguousarray(where[order]), steps[order]
+            shard.layouts[type(self)] = where, steps
+        arranged: tuple[NDArray[np.uint32], Integers] = shard.layouts[type(self)]
+        return arranged
+
+
+@final
+@dataclass(frozen=True)
+class RowGradients(Query):
+    """For every block of the model, sums over observations of the negative gradients by the row that each touches.
+
+    Attributes
+    ----------
+    model : FactorModel
+        The released state.
+    mean : float
+        Released; subtracted from the centred values.
+    clip_norms : array
+        For each block, the L2 norm that longer row gradients are shortened to.
+    rows : tuple of arrays of bool
+        For each block, which rows are answered: public.
+    """
+
+    model: FactorModel
+    mean: float
+    clip_norms: Floats
+    rows: tuple[NDArray[np.bool_], ...]
+
+    def theorem(self, unit: Unit) -> str:
+        return "gradient-rows"
+
+    def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
+        starts, widths = self.model.block_starts, self.model.block_widths
+        grids = np.array([change.grid for change in self.sensitivity(shard.unit)])
+        totals = np.zeros(self.model.parameters.size, dtype=np.int64)
+        layout = (self.model.parameters, starts, widths, shard.coordinates, shard.centred - self.mean)
+        gradients.row_sums(*layout, self.clip_norms, grids, totals)  # [L13]
+        blocks = [part.reshape(-1, width) for part, width in zip(np.split(totals, starts[1:]), widths, strict=True)]
+        return tuple(block[rows] for block, rows in zip(blocks, self.rows, strict=True))  # [L15]
+
+    @proves("gradient-rows")
+    def sensitivity(self, unit: Unit) -> tuple[Change, ...]:
+        """An observation touches one row of each block: a replaced one moves it by two clip norms, another by one."""
+        factor = 2.0 if unit.coordinates_public else 1.0  # [L2]
+        norms = [float(norm) for norm in self.clip_norms]
+        return tuple(Change(Norm.ROWS, factor * norm, grid_for(norm, ROW_BITS)) for norm in norms)

@@ -1,0 +1,106 @@
+"""Clipped moments of privacy units, and counts of indices: the level and spread that gradient descent starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from tensorveil.kernels.reference.gradients import INSIDE
+from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
+from tensorveil.privacy.noise.source import check_headroom, round_toward_zero
+from tensorveil.privacy.queries.base import Change, Integers, Query
+from tensorveil.privacy.stages import Norm
+from tensorveil.privacy.theorems import proves
+from tensorveil.privacy.units import Unit
+
+COUNT_WEIGHT = 0.5  # of an observation in the counts of a mode, beside its 1 in the count of all
+
+
+@final
+@dataclass(frozen=True)
+class UnitMoments(Query):
+    """Sum over units of their moments and counts, each unit's clipped as one vector.
+
+    The vector of a unit is the sum over its observations of (1, y, y^2 - 1/2) / size, y the centred value, followed by
+    one number per index of the counted modes: COUNT_WEIGHT / size for each observation of the unit there. Under `value`
+    the 1 is left out, because every unit has exactly one observation.
+
+    Attributes
+    ----------
+    size : float
+        A public typical number of observations per unit; it sets the scale.
+    clip_norm : float
+        Longer vectors are shortened to this L2 norm.
+    counted : tuple of int
+        Modes whose indices are counted.
+    grid : float
+        One step of the sums, a power of two.
+    pure : bool
+        Whether the noise is norm-exponential, on one row; otherwise it is Gaussian.
+    """
+
+    size: float
+    clip_norm: float
+    counted: tuple[int, ...]
+    grid: float
+    pure: bool
+
+    def __post_init__(self) -> None:
+        check_headroom(MOST_OBSERVATIONS, self.clip_norm, self.grid)
+
+    def theorem(self, unit: Unit) -> str:
+        return "gradient-rows" if self.pure else "gradient-joint"
+
+    def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
+        unit, shape = shard.unit, shard.shape
+        owners, units = np.arange(len(shard)), len(shard)  # the unit of each observation
+        if unit.whole_slices:
+            owners, units = shard.index(unit.mode_number), shape[unit.mode_number]
+        squares = np.rint(shard.centred**2 * VALUE_STEPS).astype(np.int64) - VALUE_STEPS // 2
+        ones = [] if unit.kind == "value" else [np.full(len(shard), VALUE_STEPS)]
+        columns = [*ones, shard.steps, squares]  # a unit's sums of them are exact as floats: below 2^53
+        sums = [np.bincount(owners, weights=column, minlength=units) for column in columns]  # [M1]
+        vectors = np.column_stack(sums) / (VALUE_STEPS * self.size)
+        lengths = (vectors**2).sum(axis=1)
+        for mode in self.counted:
+            pairs, times = np.unique(owners * shape[mode] + shard.index(mode), return_counts=True)
+            repeated = np.zeros(units, dtype=np.int64)
+            np.add.at(repeated, pairs // shape[mode], times**2)  # exact: at most 2^60
+            lengths += repeated * (COUNT_WEIGHT / self.size) ** 2
+        limit = self.clip_norm * INSIDE
+        scales = limit / np.maximum(np.sqrt(lengths), limit)  # [M2]
+        moments = round_toward_zero(vectors * scales[:, None], self.grid).sum(axis=0)  # [M3]
+        if self.pure:
+            return (moments[None, :],)
+        each = round_toward_zero(scales * (COUNT_WEIGHT / self.size), self.grid)[owners]  # [M4] at least 0
+        tables = [np.zeros(shape[mode], dtype=np.int64) for mode in self.counted]
+        for mode, table in zip(self.counted, tables, strict=True):
+            np.add.at(table, shard.index(mode), each)
+        return (np.concatenate([moments, *tables]),)
+
+    @proves("gradient-joint", "gradient-rows")
+    def sensitivity(self, unit: Unit) -> tuple[Change, ...]:
+        """A replaced unit changes one vector of the sum; an added or removed unit is one vector more or less."""
+        bound = 2.0 * self.clip_norm if unit.coordinates_public else self.clip_norm  # [M5]
+        return (Change(Norm.ROWS if self.pure else Norm.L2, bound, self.grid),)
+
+
+@final
+@dataclass(frozen=True)
+class Counts(Query):
+    """How often each index of each mode is observed: one part per mode of a tensor of this order."""
+
+    order: int
+
+    def theorem(self, unit: Unit) -> str:
+        return "gradient-rows"
+
+    def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
+        return tuple(np.bincount(shard.index(mode), minlength=size) for mode, size in enumerate(shard.shape))
+
+    @proves("gradient-rows")
+    def sensitivity(self, unit: Unit) -> tuple[Change, ...]:
+        """An added or removed observation moves one count of each mode by one; a replaced value moves none."""
+        return (Change(Norm.L1, 1.0, 1.0),) * self.order  # [M6]

@@ -1,0 +1,83 @@
+"""What the checks of a certificate share: how a doubt is told, and what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, final
+
+from tensorveil.errors import InputError
+from tensorveil.models.cp import CP
+from tensorveil.models.tucker import Tucker
+from tensorveil.privacy.accounting.events import Event, PureEvent
+from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.plan import Request
+
+if TYPE_CHECKING:
+    from tensorveil.release.certificate.certificate import Certificate
+
+OK: Literal["ok"] = "ok"
+DOUBT: Literal["doubt"] = "doubt"
+NOT_RUN: Literal["not run"] = "not run"
+
+
+@final
+@dataclass(frozen=True)
+class Check:
+    """One question that was asked of a release.
+
+    Attributes
+    ----------
+    name : str
+    state : str
+        "ok", "doubt", or "not run" where the question does not apply to this release or cannot be asked here.
+    found : str
+        What was found; for a check that was not run, the reason.
+    """
+
+    name: str
+    state: Literal["ok", "doubt", "not run"]
+    found: str
+
+
+class NotRunError(Exception):
+    """A check does not apply; the message is the reason."""
+
+
+def asked(name: str, question: Callable[[], str]) -> Check:
+    """The check that a question makes: what it returns was found; what it raises is a doubt."""
+    try:
+        return Check(name, OK, question())
+    except NotRunError as reason:
+        return Check(name, NOT_RUN, str(reason))
+    except Exception as error:  # whatever went wrong, the question has no good answer
+        return Check(name, DOUBT, str(error) or type(error).__name__)
+
+
+def need(holds: bool, doubt: str) -> None:
+    """Raise the doubt unless the condition holds."""
+    if not holds:
+        raise InputError(doubt)
+
+
+def request_of(certificate: Certificate) -> Request:
+    """What was asked for, rebuilt from the certificate and checked by the rules of a plan."""
+    asked, bounds, ranks = certificate.asked, certificate.bounds, certificate.model.ranks
+    if asked is None or bounds is None:
+        raise InputError("what was asked for is not stated, so that nothing can be recomputed")
+    return Request.checked(
+        CP(ranks[0]) if certificate.model.family == "cp" else Tucker(ranks),
+        Bounds(bounds.low, bounds.high),
+        certificate.unit,
+        asked.epsilon,
+        asked.delta,
+        certificate.shape,
+        certificate.mode_names,
+        asked.expected_count,
+        certificate.at_most,
+    )
+
+
+def pure(events: tuple[Event, ...]) -> bool:
+    """Whether all stages are of pure epsilon."""
+    return bool(events) and all(isinstance(event, PureEvent) for event in events)

@@ -1,0 +1,147 @@
+"""The parts of a certificate: what each one holds, and the rules that its numbers keep to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SHA256 = r"^[0-9a-f]{64}$"
+
+Positive = Annotated[float, Field(gt=0)]
+Chance = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+Hash = Annotated[str, Field(pattern=SHA256)]
+
+
+class Part(BaseModel):
+    """A part of the certificate: frozen, no field more than the schema names, no NaN and no infinity."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class PureCost(Part):
+    """Stages of pure epsilon; their epsilons add up."""
+
+    kind: Literal["pure"]
+    epsilon: Positive
+    count: Count
+
+
+class GaussianCost(Part):
+    """Stages of Gaussian noise: noise std over the true L2 sensitivity."""
+
+    kind: Literal["gaussian"]
+    noise_multiplier: Positive
+    count: Count
+
+
+class SampledGaussianCost(Part):
+    """Steps of Gaussian noise on a Poisson sample of the units: noise std over the clip norm."""
+
+    kind: Literal["sampled gaussian"]
+    noise_multiplier: Positive
+    sampling_probability: Annotated[float, Field(gt=0, le=1)]
+    count: Count
+    replace: bool
+
+
+class SensitivityRecord(Part):
+    """How far one privacy unit moves a statistic: a number in a norm, or the rule by which the run finds it."""
+
+    bound: Positive | None
+    norm: Literal["L1", "L2", "sum of row norms"] | None
+    words: str
+
+
+class StageRecord(Part):
+    """One paid reading of the data; `noise` is made from the other fields, for readers."""
+
+    name: str
+    theorem: str
+    event: Annotated[PureCost | GaussianCost | SampledGaussianCost, Field(discriminator="kind")]
+    sensitivity: SensitivityRecord
+    law: Literal[
+        "discrete Laplace noise",
+        "discrete Gaussian noise",
+        "norm-exponential noise",
+        "channel",
+        "exponential mechanism",
+        "several kinds, one after another",
+    ]
+    what: str
+    noise: str
+
+
+class TheoremRecord(Part):
+    """A theorem that the guarantee rests on; the proof is in docs/proofs."""
+
+    name: str
+    statement: str
+    page: str
+    source: str
+
+
+class ModelRecord(Part):
+    """What kind of model was released; with draws from a posterior, their average predicts."""
+
+    family: Literal["cp", "tucker"]
+    ranks: tuple[Count, ...]
+    draws: Annotated[int, Field(ge=0)]
+
+
+class BoundsRecord(Part):
+    """The public range that values were clipped to."""
+
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _ordered(self) -> BoundsRecord:
+        if not self.low < self.high:
+            raise ValueError(f"bounds must have low below high, got {self.low:g} and {self.high:g}")
+        return self
+
+
+class AskedRecord(Part):
+    """The budget that was asked for; the price at its delta is what the certificate states."""
+
+    epsilon: Positive
+    delta: Chance
+    expected_count: Count | None
+
+
+class RandomnessRecord(Part):
+    """Where the noise came from, and what its finite precision costs."""
+
+    generator: str
+    key_source: str
+    seeded: bool
+    grid: str
+    gaussian_coordinates: Annotated[int, Field(ge=0)]
+    gaussian_epsilon_each: Annotated[float, Field(ge=0)]
+    gaussian_delta_each: Chance
+
+
+class LedgerRecord(Part):
+    """Which budget paid."""
+
+    dataset: str
+    reservation: str
+    entry_hash: Hash
+
+
+class PublicInputRecord(Part):
+    """Features of a mode that were given beside the data: taken as public, not derived from the values."""
+
+    mode: str
+    name: str
+    columns: tuple[str, ...]
+    sha256: Hash
+
+
+class PersonalRecord(Part):
+    """What an owner needs beside the release to compute a row of its own, under joint privacy."""
+
+    mode: Annotated[int, Field(ge=0)]
+    mode_name: str

@@ -1,0 +1,127 @@
+"""Checks of what a certificate says in words: they must follow from its facts, by the rules of this software."""
+
+from __future__ import annotations
+
+from tensorveil.data.features import PublicInput
+from tensorveil.mechanisms.base import checked_by_code, trusted_features, trusted_to_the_caller
+from tensorveil.privacy.accounting.events import PureEvent, SampledGaussianEvent
+from tensorveil.privacy.guarantee import OUR_PROOFS, what_is_not_protected, what_is_released
+from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
+from tensorveil.privacy.theorems import THEOREMS
+from tensorveil.release.certificate.certificate import GRID, Certificate, must_not_be_released
+from tensorveil.release.certificate.questions import need, request_of
+from tensorveil.release.release import CHACHA, EXACT
+
+# which mechanisms a theorem serves, by how they are headed; those of offsets serve all
+MECHANISMS_OF = {
+    "input": ("input perturbation",),
+    "gradient": ("gradient perturbation",),
+    "output": ("output perturbation",),
+    "statistic": ("statistic perturbation", "output perturbation"),  # output perturbation pays for frozen blocks so
+    "sums": ("sum perturbation",),
+}
+
+
+def stages(certificate: Certificate) -> str:
+    """What a stage says about its noise must be the noise that its event pays for."""
+    for stage, made in zip(certificate.stages, certificate.paid_stages, strict=True):
+        need(
+            stage.noise == made.noise,
+            f"the stage {stage.name!r} pays for {made.noise!r}, but its noise reads {stage.noise!r}",
+        )
+    return f"the noise of {len(certificate.stages)} stages reads as it is paid for"
+
+
+def status(certificate: Certificate) -> str:
+    need(certificate.status == "proven", f"the status is {certificate.status!r}: no theorem stands behind it")
+    need(not certificate.seeded, "the noise came from a seed: whoever knows it can subtract it")
+    need(certificate.publishable, "the certificate says itself that the release is not for publication")
+    return "proven, not seeded"
+
+
+def randomness(certificate: Certificate) -> str:
+    found = certificate.randomness
+    need(found.seeded == certificate.seeded, "the certificate contradicts itself about a seed")
+    need(
+        certificate.seeded or found.key_source == "the operating system",
+        "the key did not come from the operating system",
+    )
+    need(found.generator in (CHACHA, EXACT), f"the generator {found.generator!r} is not one of this software")
+    gaussian = any(not isinstance(event, PureEvent) for event in certificate.events)
+    need(not gaussian or found.gaussian_coordinates >= 1, "Gaussian noise on no number: its precision is not paid for")
+    need(
+        (found.gaussian_epsilon_each, found.gaussian_delta_each) == (GAUSSIAN_EPSILON, GAUSSIAN_DELTA),
+        "the price of the noise's finite precision is not that of this software",
+    )
+    need(gaussian or found.gaussian_coordinates == 0, "numbers with Gaussian noise, but no such stage")
+    counted = f", {found.gaussian_coordinates:,} numbers with Gaussian noise" if gaussian else ""
+    return f"{found.generator}, keyed by {found.key_source}{counted}"
+
+
+def unit(certificate: Certificate) -> str:
+    request = request_of(certificate)
+    need(request.unit_text == certificate.unit, f"the unit reads {request.unit_text!r} in full, not as stated")
+    told = request.unit.neighbours(request.unit_name)
+    need(told == certificate.neighbours, f"for this unit, neighbours differ so: {told}; the certificate says otherwise")
+    for event in certificate.events:
+        if isinstance(event, SampledGaussianEvent):
+            need(event.replace == request.unit.coordinates_public, "a stage is priced for another kind of neighbours")
+    return told
+
+
+def theorems(certificate: Certificate) -> str:
+    request = request_of(certificate)
+    kind = request.unit.kind
+    used = dict.fromkeys(stage.theorem for stage in certificate.stages)
+    for name in used:
+        need(name in THEOREMS, f"there is no theorem {name!r}")
+        need(kind in THEOREMS[name].units, f"the theorem {name!r} does not cover the unit {kind!r}")
+    told = [(one.name, one.statement, one.page, one.source) for one in certificate.theorems]
+    ours = [
+        (name, THEOREMS[name].statement, f"docs/proofs/{THEOREMS[name].page}", THEOREMS[name].source) for name in used
+    ]
+    need(told == ours, "the theorems are not those of the stages, or not in the words of this software")
+    kept = certificate.personalize
+    need(kept is not None or "statistic-slices" not in used, "a theorem of joint privacy, but no rows are withheld")
+    need(
+        kept is None or (kind == "slice" and kept.mode == request.unit.mode_number),
+        "rows are withheld of another mode than the unit's",
+    )
+    need(kept is None or kept.mode_name == certificate.mode_names[kept.mode], "the withheld mode has another name")
+    return f"{', '.join(used)}; all cover {kind}"
+
+
+def words(certificate: Certificate) -> str:
+    """What a person reads must be what the facts say: every text that follows from them is made again."""
+    request, told = request_of(certificate), certificate.guarantee
+    kept = certificate.personalize
+    withheld = None if kept is None else kept.mode
+    covers = what_is_released(None if kept is None else kept.mode_name)
+    for name, found, made in (
+        ("source", certificate.source, OUR_PROOFS),
+        ("reasons", certificate.reasons, ()),
+        ("covers", certificate.covers, covers),
+        ("may_be_released", certificate.may_be_released, covers if told.publishable else "nothing"),
+        (
+            "must_not_be_released",
+            certificate.must_not_be_released,
+            must_not_be_released(told, withheld, certificate.mode_names),
+        ),
+        ("not_protected", certificate.not_protected, what_is_not_protected(request.unit)),
+        ("randomness.grid", certificate.randomness.grid, GRID),
+    ):
+        need(found == made, f"{name} does not say what this software says of such a release; it was changed")
+    checked = checked_by_code(request)
+    need(certificate.assumptions_checked == checked, "assumptions_checked is not what the code makes sure of")
+    given = [PublicInput(one.mode, one.name, one.columns, one.sha256) for one in certificate.public_inputs]
+    need({one.mode for one in given} <= set(certificate.mode_names), "public_inputs must be of the tensor's modes")
+    trusted = {*trusted_to_the_caller(request), *trusted_features(request.unit, given)}
+    missing = trusted - set(certificate.assumptions_trusted)
+    need(not missing, f"assumptions_trusted leaves out: {'; '.join(sorted(missing))}")
+    for stage in certificate.stages:
+        words = MECHANISMS_OF.get(THEOREMS[stage.theorem].mechanism)
+        need(
+            words is None or certificate.mechanism.endswith(words),
+            f"the theorem {stage.theorem!r} is not one of {certificate.mechanism}",
+        )
+    return "all texts follow from the facts"

@@ -1,0 +1,85 @@
+"""How a run pays from a ledger: reserved before anything is drawn, spent whatever happens then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tensorveil.errors import InputError, SpentError, UnprovenError
+from tensorveil.privacy.units import Unit
+from tensorveil.release.ledger.ledger import Ledger
+from tensorveil.release.ledger.reservation import Reservation
+
+if TYPE_CHECKING:
+    from tensorveil.data.observations import Observations
+    from tensorveil.privacy.plan import Plan
+
+
+@contextmanager
+def paying(
+    ledger: Ledger | None, dataset: str | None, plan: Plan, observations: Observations, trusted: bool
+) -> Iterator[Reservation | None]:
+    """Reserve and draw before the block, commit after it; what fails in between is the cause of a SpentError.
+
+    An interrupt (Ctrl-C) keeps its class; a note on it says that the reservation counts as spent.
+
+    Parameters
+    ----------
+    ledger, dataset : the account to pay from; both None for a release that is not accounted
+    plan : what is released
+    observations : only to check what the data set's unit promises of them
+    trusted : whether the noise is secret; a seeded run cannot be charged as a release
+    """
+    if ledger is None and dataset is None:
+        yield None
+        return
+    if not isinstance(ledger, Ledger) or not isinstance(dataset, str):
+        raise InputError(
+            f"ledger and dataset must be given together, a Ledger and a name in it, got {ledger!r} and {dataset!r}"
+        )
+    if not trusted:
+        raise InputError(
+            "a release on a ledger must draw secret noise, got a seed or a noise source for audits; "
+            "leave out the ledger in experiments, or the seed in releases"
+        )
+    _check_slices(ledger.budget(dataset)[0], plan, observations)
+    reservation = ledger.reserve(dataset, plan)
+    try:
+        reservation.draw()  # where this fails nothing is drawn, yet the reservation stands
+        yield reservation
+        reservation.commit()
+    except Exception as error:
+        raise SpentError(f"{spent_text(reservation.record)}: {error}") from error
+    except BaseException as stop:
+        stop.add_note(spent_text(reservation.record))
+        raise
+
+
+def spent_text(record: Mapping[str, str]) -> str:
+    """What is said of a reservation when its run fails; `record` is how a certificate names it."""
+    return f"reservation {record['reservation']} of data set {record['dataset']!r} counts as spent"
+
+
+def refuse_published(ledger: Ledger | None, dataset: str | None) -> None:
+    """A published algorithm has no proven price to charge."""
+    if ledger is not None or dataset is not None:
+        raise UnprovenError(
+            "a release on a ledger must have a proven price, got a published algorithm, whose guarantee is only "
+            "claimed; leave out the ledger, or take a proven mechanism"
+        )
+
+
+def _check_slices(unit: Unit, plan: Plan, observations: Observations) -> None:
+    """Where the price rests on how many observations a slice has, see that it has no more."""
+    if unit.at_most is None or plan.request.unit.kind not in ("entry", "value") or not unit.whole_slices:
+        return
+    resolved = unit.resolved(plan.request.mode_names)
+    counts = np.bincount(observations.coordinates[:, resolved.mode_number])
+    if counts.max(initial=0) > unit.at_most:
+        raise InputError(
+            f"a slice must have at most {unit.at_most} observations, as the ledger says of the data set, got one "
+            f"with more; plan for the unit {str(unit)!r} (this error is for the data holder, not for release)"
+        )

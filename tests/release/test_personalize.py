@@ -1,0 +1,79 @@
+"""Joint privacy: a row is its owner's alone, computed from the release and the owner's own data."""
+
+import numpy as np
+import pytest
+
+import tensorveil as tv
+
+BOUNDS = tv.Bounds(1, 5)
+SHAPE = (8, 6, 4)
+FAMILIES = [tv.CP(rank=3), tv.Tucker(ranks=(3, 2, 2))]
+
+
+def data_of(seed, count=60, user=None):
+    rng = np.random.default_rng(seed)
+    where = np.column_stack(np.unravel_index(rng.choice(np.prod(SHAPE), count, replace=False), SHAPE))
+    values = rng.uniform(0.5, 5.5, count)
+    keep = np.ones(count, dtype=bool) if user is None else where[:, 0] == user
+    return where[keep], values[keep]
+
+
+def joint_release(family, seed=0, epsilon=1.0, **options):
+    plan = tv.StatisticPerturbation().plan(family, BOUNDS, "slice:0", epsilon, 1e-6, shape=SHAPE, **options)
+    return tv.fit(tv.Observations(*data_of(seed, 100), SHAPE), plan, seed=seed)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_public_release_holds_nothing_of_the_protected_mode(family):
+    release = joint_release(family)
+    assert release.model.withheld_mode == 0
+    assert not release.model.factors.factors[0].any()
+    assert release.model.offsets.modes[0] is None
+    assert release.model.offsets.modes[1] is not None
+    assert "joint" in release.guarantee.released
+    with pytest.raises(tv.InputError, match="personalize"):
+        release.predict([[0, 0, 0]])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("at_most", [None, 3])
+def test_an_owner_gets_a_model_that_predicts_for_the_owner_alone(family, at_most):
+    release = joint_release(family, at_most=at_most)
+    own = tv.Observations(*data_of(0, 100, 5), SHAPE)
+    model = release.personalize(own)
+    cells = np.argwhere(np.ones(SHAPE))
+    predictions = model.predict(cells[cells[:, 0] == 5])
+    assert np.isfinite(predictions).all()
+    assert predictions.min() >= 1
+    assert predictions.max() <= 5
+    with pytest.raises(tv.InputError, match="index 5"):
+        model.predict(cells)
+    for mode in (1, 2):
+        np.testing.assert_array_equal(model.factors.factors[mode], release.model.factors.factors[mode])
+    others = np.arange(SHAPE[0]) != 5
+    assert not model.factors.factors[0][others].any()
+    assert not model.offsets.modes[0][others].any()
+
+
+def test_personalizing_follows_the_owners_own_level():
+    release = joint_release(tv.CP(rank=2))
+    cells = np.argwhere(np.ones((1, 6, 4)))
+    high = release.personalize(tv.Observations(cells, np.full(24, 5.0), SHAPE)).predict(cells)
+    low = release.personalize(tv.Observations(cells, np.full(24, 1.0), SHAPE)).predict(cells)
+    assert high.mean() > 4
+    assert low.mean() < 2
+
+
+def test_personalizing_asks_for_one_owner_of_the_right_shape():
+    release = joint_release(tv.CP(rank=2))
+    with pytest.raises(tv.InputError, match="one index of mode 0"):
+        release.personalize(tv.Observations(*data_of(0, 100), SHAPE))
+    with pytest.raises(tv.InputError, match="shape"):
+        release.personalize(tv.Observations([[0, 0]], [3.0], (8, 6)))
+
+
+def test_a_release_for_everybody_cannot_be_personalized():
+    plan = tv.StatisticPerturbation().plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=SHAPE)
+    observations = tv.Observations(*data_of(0, 100), SHAPE)
+    with pytest.raises(tv.InputError, match="joint release"):
+        tv.fit(observations, plan, seed=0).personalize(observations)
