@@ -39,6 +39,7 @@ from tensorveil.mechanisms import statistic
 from tensorveil.privacy import vault
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.channels import Channel
+from tensorveil.privacy.queries.contributions import CONTRIBUTION_STEPS
 from tensorveil.privacy.queries.gradients import RowGradients
 from tensorveil.privacy.queries.rows import own_rows
 from tensorveil.privacy.queries.sums import row_sums
@@ -348,7 +349,7 @@ def brute_force_one_value() -> None:
 )
 def rounding_of_whole_sums(patch: Patch) -> None:
     def late(rows, contributions, size):
-        return np.rint(np.bincount(rows, contributions, size) * contributions.CONTRIBUTION_STEPS).astype(np.int64)
+        return np.rint(np.bincount(rows, contributions, size) * CONTRIBUTION_STEPS).astype(np.int64)
 
     patch.setattr(row_sums, "whole_sums", late)
 
