@@ -142,3 +142,12 @@ def test_a_plan_without_names_serves_observations_with_names(unit):
     named = tv.Observations(plain.coordinates, plain.values, plain.shape, mode_names=("user", "film", "day"))
     plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(rank=2), BOUNDS, unit, 1.0, 1e-6, shape=plain.shape)
     assert tv.fit(named, plan, seed=0).model == tv.fit(plain, plan, seed=0).model
+
+
+def test_pure_noise_that_does_not_fit_its_grid_is_refused_before_anything_is_paid():
+    """Rows of a large core reach far; a budget that is small but enough for the factor matrices is not for them."""
+    observations, family = small(shape=(8, 8, 8)), tv.Tucker(ranks=(8, 8, 8))
+    with pytest.raises(tv.InputError, match="grid steps"):
+        tv.StatisticPerturbation().plan(family, BOUNDS, "value", 2e-3, shape=(8, 8, 8))
+    enough = tv.StatisticPerturbation().plan(family, BOUNDS, "value", 5e-2, shape=(8, 8, 8))
+    assert np.isfinite(tv.fit(observations, enough, seed=0).predict(observations.coordinates)).all()
