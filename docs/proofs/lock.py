@@ -28,7 +28,8 @@ MODULES = (
     "tensorveil.privacy.queries.moments",
     "tensorveil.mechanisms.output",
     "tensorveil.mechanisms.statistic",
-    "tensorveil.mechanisms.sums",
+    "tensorveil.privacy.queries.weighted_sums",
+    "tensorveil.privacy.queries.pairs",
 )
 
 

@@ -8,6 +8,10 @@ import pytest
 import tensorveil as tv
 from tensorveil.audit.worlds import MECHANISMS, PROVEN, PUBLISHED, audit_mechanism, released_numbers, two_worlds
 from tensorveil.privacy.accounting.events import GaussianEvent
+from tensorveil.privacy.queries.base import Change
+from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID
+from tensorveil.privacy.queries.pairs import Pairs
+from tensorveil.privacy.stages import Norm
 
 MODELS = ("cp", "tucker")
 UNITS = ("value", "slice_values:user", "entry", "slice:user")
@@ -137,7 +141,8 @@ def test_a_range_that_is_read_off_the_data_refutes_the_published_claim():
 
 @pytest.mark.parametrize("stated", [1.0, 0.05])
 def test_sums_are_refuted_only_where_their_sensitivity_is_stated_too_low(stated, monkeypatch):
-    monkeypatch.setattr("tensorveil.mechanisms.paired_sums.sums_sensitivity", lambda unit: stated)
+    change = Change(Norm.L1, stated, CONTRIBUTION_GRID)
+    monkeypatch.setattr(Pairs, "sensitivity", lambda self, unit: (change,))
     found = audit_mechanism("sums", "cp", "entry", epsilon=1.0, runs=200, confidence=1 - 1e-6, workers=1)
     assert found.refuted == (stated < 1)
 

@@ -34,10 +34,11 @@ from privacy.planting import (
 from tensorveil.audit.lower_bounds import lower_bound_from_scores
 from tensorveil.audit.replays import replay
 from tensorveil.kernels.reference import gradients
-from tensorveil.mechanisms import input_perturbation, private_offsets, statistic_perturbation, sums
+from tensorveil.mechanisms import input as input_perturbation
 from tensorveil.privacy import vault
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.channels import Channel
+from tensorveil.privacy.queries import row_sums
 from tensorveil.privacy.queries.gradients import RowGradients
 from tensorveil.privacy.stages import Norm
 from tensorveil.release import fitting
@@ -338,16 +339,16 @@ def brute_force_one_value() -> None:
 
 @planted(
     "rounding after the sum, of whole sums",
-    "private_offsets.whole_sums",
+    "row_sums.whole_sums",
     "brute force over 8 replays: whole numbers, compared exactly",
     lambda: whole_numbers_exactly(),
     "declared sensitivity",
 )
 def rounding_of_whole_sums(patch: Patch) -> None:
     def late(rows, contributions, size):
-        return np.rint(np.bincount(rows, contributions, size) * sums.CONTRIBUTION_STEPS).astype(np.int64)
+        return np.rint(np.bincount(rows, contributions, size) * contributions.CONTRIBUTION_STEPS).astype(np.int64)
 
-    patch.setattr(private_offsets, "whole_sums", late)
+    patch.setattr(row_sums, "whole_sums", late)
 
 
 def whole_numbers_exactly() -> None:

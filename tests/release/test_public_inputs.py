@@ -120,7 +120,7 @@ def test_where_existence_is_private_the_pattern_of_observations_is_never_a_featu
         raise _ForbiddenError
 
     monkeypatch.setattr("tensorveil.inference.posterior.sampler.pattern_features", forbidden)
-    monkeypatch.setattr("tensorveil.mechanisms.sums.degree_features", forbidden)
+    monkeypatch.setattr("tensorveil.inference.sums.modes.degree_features", forbidden)
     more = {"at_most": 20, "delta": 1e-5} if unit == "slice:user" else {}
     completed(unit, mechanism=mechanism, **more)
     with pytest.raises(_ForbiddenError):  # the watch sees it where coordinates are public

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.inference.priors import MEAN_VARIANCE
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
@@ -16,8 +17,6 @@ from tensorveil.models.offsets import Offsets
 Floats = NDArray[np.float64]
 
 WIDE = 3.0  # values beyond three standard deviations are clipped
-RESIDUAL_VARIANCE = 1 / WIDE**2  # of values brought to the level; weighs noise only
-PRIOR_VARIANCE = 0.25  # of the mean of centred values
 SURE = 2.0  # standard deviations of the noise that are added to an uncertain spread, so as not to clip too much
 
 
@@ -61,7 +60,7 @@ def level_of(released: Floats, variance: float, weight: float | None) -> Level:
     else:
         count, total, square = float(released[0] + released[1]), float(released[0] - released[1]), float(released[2])
     count = max(count, SURE * math.sqrt(2 * variance), 1.0)
-    trust = 1 / (1 + variance / (PRIOR_VARIANCE * count**2))  # a mean that is all noise goes to the middle
+    trust = 1 / (1 + variance / (MEAN_VARIANCE * count**2))  # a mean that is all noise goes to the middle
     mean = min(max(trust * total / count, -1.0), 1.0)
     uncertain = SURE * math.sqrt(variance) / count
     spread = min(max(square / count - mean**2, 0.0) + (1 + 2 * abs(mean)) * uncertain, 1.0)

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.inference.level import RESIDUAL_VARIANCE
+from tensorveil.inference.priors import LEVELLED_VARIANCE
 from tensorveil.models.offsets import Offsets
 
 Floats = NDArray[np.float64]
@@ -32,6 +32,12 @@ class NoisySums:
         upper, lower = np.split(released, 2)
         return cls(upper - lower, upper + lower, 2 * variance, 2 * variance)
 
+    @classmethod
+    def of_counts(cls, released: Floats, variance: float, count_part: float) -> NoisySums:
+        """Sums and counts from sums for all indices, then counts, of which each observation adds `count_part`."""
+        sums, counts = np.split(released, 2)
+        return cls(sums, counts / count_part, variance, variance / count_part**2)
+
 
 def add_offsets(offsets: Offsets, mode: int, released: NoisySums, with_mean: bool) -> Offsets:
     """Offsets with one more mode: the posterior mean of each, given its noisy sum.
@@ -45,7 +51,7 @@ def add_offsets(offsets: Offsets, mode: int, released: NoisySums, with_mean: boo
         uncertain = np.sqrt(len(counts) * released.count_variance)
         mean = float(np.clip(released.sums.sum() / max(total, 2 * uncertain, 1.0), -1.0, 1.0))
     deviations = released.sums - counts * mean
-    spread = counts * RESIDUAL_VARIANCE + released.sum_variance + mean**2 * released.count_variance
+    spread = counts * LEVELLED_VARIANCE + released.sum_variance + mean**2 * released.count_variance
     signal = float(
         np.clip((deviations**2 - spread).sum() / max((counts**2).sum(), 1e-12), 0.0, LARGEST_OFFSET_VARIANCE)
     )

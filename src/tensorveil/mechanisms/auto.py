@@ -8,9 +8,10 @@ from typing import final
 from tensorveil import checks
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.gradient import GradientPerturbation
-from tensorveil.mechanisms.input import InputPerturbation, channel_levels, made_channel
+from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.output import OutputPerturbation
-from tensorveil.mechanisms.planning.information import declared_count, sums_are_better
+from tensorveil.mechanisms.planning.information import sums_are_better
+from tensorveil.mechanisms.planning.levels import channel_levels, made_channel
 from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.mechanisms.with_offsets import WithOffsets
@@ -85,7 +86,7 @@ def choose(name: str, request: Request) -> Choice:
             InputPerturbation(),
             "under 'value' the coordinates are public, so that every value is perturbed once and all inference is free",
         )
-    if request.delta > 0 and kind != "slice" and declared_count(request) >= LONG_ROWS * max(request.shape):
+    if request.delta > 0 and kind != "slice" and request.count_or_guess >= LONG_ROWS * max(request.shape):
         return Choice(
             WithOffsets(GradientPerturbation()),
             "there are enough observations of every index for noisy gradients to find factors besides offsets",

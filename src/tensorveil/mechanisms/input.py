@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
@@ -19,26 +18,32 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil import checks
 from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError, SizeError, UnprovenError
-from tensorveil.inference.posterior.laws import USUAL_SIGMA, NoisyNumbers, Symbols
+from tensorveil.inference.posterior import laws
 from tensorveil.inference.posterior.sampler import Posterior
+from tensorveil.inference.values.noisy import MOST_FOR_SYMBOLS, Noisy, Target, fit_cells, fit_values, sample_values
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
-from tensorveil.mechanisms.centred_values import complete_centred
-from tensorveil.mechanisms.noisy_completion import MOST_FOR_SYMBOLS, Noisy, fit_cells, fit_values, sample_values
-from tensorveil.mechanisms.private_range import LEAST_EPSILON, LEVELS
-from tensorveil.models.completion import Completion
-from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent, float_above
-from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations, Bounds
-from tensorveil.privacy.noise.channels import (
-    Channel,
-    design_channel,
-    dithered_channel,
-    quantize,
-    recalibrated,
-    telling_channel,
+from tensorveil.mechanisms.parts.centred import STAGE as VALUES
+from tensorveil.mechanisms.parts.centred import complete_centred
+from tensorveil.mechanisms.planning.levels import (
+    CONTINUOUS,
+    are_continuous,
+    channel_levels,
+    channel_on,
+    told_levels,
 )
-from tensorveil.privacy.noise.source import NoiseSource, grid_for
-from tensorveil.privacy.plan import Plan, Request, Stage
-from tensorveil.privacy.theorems import proves
+from tensorveil.mechanisms.planning.private_range import LEAST_EPSILON
+from tensorveil.models.completion import Completion
+from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
+from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
+from tensorveil.privacy.noise.channels import quantize, recalibrated
+from tensorveil.privacy.noise.laws import Law
+from tensorveil.privacy.noise.source import NoiseSource
+from tensorveil.privacy.plan import Plan, Request
+from tensorveil.privacy.queries.dense import DenseCells
+from tensorveil.privacy.queries.symbols import Symbols
+from tensorveil.privacy.queries.values import Values, changed_values, values_change
+from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
+from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.solvers.als import ALS
 
 Floats = NDArray[np.float64]
@@ -46,11 +51,9 @@ Integers = NDArray[np.int64]
 
 NOISES = ("laplace", "gaussian", "channel")
 SOLVERS = ("posterior", "als")
-CONTINUOUS = "continuous"  # levels
+CELLS = "cells"  # the stage of the dense form
 LEVELS_CHOSEN = "the levels of the channel were chosen without looking at the values"  # trusted to the caller
-GRID = 1 / VALUE_STEPS  # of centred values
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
-WHOLE_LEVELS = range(5, 15)  # whole bounds 4 to 13 apart: every whole number is a level
 LEAST_FOR_LEVELS = 0.25  # of information kept: from here on symbols tell how often each level occurs, and its cuts
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
 
@@ -77,6 +80,16 @@ class Randomized:
 
 @final
 @dataclass(frozen=True)
+class Settings:
+    """The noise that was chosen, how many numbers one unit changes at most, and whether a range is bought first."""
+
+    noise: str
+    most_changes: int
+    centred: bool
+
+
+@final
+@dataclass(frozen=True)
 class InputPerturbation(Mechanism):
     """Noise on the values, then any solver.
 
@@ -86,7 +99,7 @@ class InputPerturbation(Mechanism):
         value, by the table that keeps most information), or None: gaussian where delta is above 0, else channel under
         `value`, else laplace
     levels : the public values that the channel tells apart, 2 to 14; the nearest one stands for a value. "continuous":
-        twelve evenly spaced ones, under `value` on a range that is bought first (private_range.py), so that bounds may
+        twelve evenly spaced ones, under `value` on a range that is bought first (parts/centred.py), so that bounds may
         be wide. None: every whole number, if the bounds are whole and 4 to 13 apart, else "continuous".
     default : under `entry` and `slice`, the public value of a missing cell; None: the middle of the bounds
     solver : what completes the noisy tensor: "posterior" (Bayesian, knows the law of the noise, and takes where values
@@ -166,47 +179,54 @@ class InputPerturbation(Mechanism):
         self._check_features(request, dense)
         if dense:
             _check_dense(request)
-            start = default_steps(request.bounds, self.default)
+            stage, most = self._dense_stage(request, noise)
         elif self.default is not None:
             raise InputError(
                 f"default must be left out under {request.unit.kind!r}, got {self.default!r}; it is unused"
             )
-        most = _most_changes(request)
-        centred = noise == "channel" and self._centred(request)
-        event: Event = split_budget(request, [1.0], most)[0] if noise == "gaussian" else PureEvent(request.epsilon)
-        if noise == "channel":
-            levels = channel_levels(self.levels, request.bounds)
-            if centred:
-                if request.epsilon < LEAST_EPSILON:
-                    raise InputError(f"epsilon must be at least {LEAST_EPSILON:.1g}, got {request.epsilon!r}; use more")
-                law = (
-                    f"two quantiles and a mean, then a channel on {len(levels)} levels of the range they span, "
-                    f"epsilon {request.epsilon:g} in all"
-                )
-            elif most == 1:
-                self._channel(request.bounds, request.epsilon)  # an error now rather than after reading
-                law = f"channel on {len(levels)} levels, epsilon {request.epsilon:g} a value"
-            else:
-                law = f"channel on {len(levels)} levels, epsilon {request.epsilon:g} / k a value"
-        elif isinstance(event, GaussianEvent):
-            law = f"discrete Gaussian, std {event.noise_multiplier:.4g} times the sensitivity"
         else:
-            law = f"discrete Laplace, scale sensitivity / {request.epsilon:g}"
-        half_width = request.bounds.width / 2
-        if dense:
-            largest = dense_sensitivity(start, most, "l2" if noise == "gaussian" else "l1") / VALUE_STEPS * half_width
-            words = f"{largest:.4g} ({'L2' if noise == 'gaussian' else 'L1'}, {_changes(request, most)} of the box)"
-        else:
-            words = f"{_changes(request, most)}"
-            if noise != "channel":
-                words += f", each by {request.bounds.width:g}"
-        theorem = "input-dense" if dense else "input-centred" if centred else "input-values"
+            stage, most = self._values_stage(request, noise)
         return Design(
-            (Stage("cells" if dense else "values", theorem, event, words, law),),
-            {"noise": noise, "most_changes": most, "centred": centred},
+            (stage,),
+            Settings(noise, most, stage.theorem == "input-centred"),
             gaussian_coordinates=most,
             assumptions_trusted=(LEVELS_CHOSEN,) if noise == "channel" and self._levels_given else (),
         )
+
+    def _dense_stage(self, request: Request, noise: str) -> tuple[Stage, int]:
+        """The stage that noises every cell, and how many of them one unit changes at most."""
+        query = self._cells(request, noise)
+        most = query.changes(request.unit)
+        (change,) = query.sensitivity(request.unit)
+        words = f"{'1 cell' if most == 1 else f'{most:,} cells'} of the box, centred values"
+        sensitivity = Sensitivity(change.bound, change.norm, words)
+        event = _event(request, noise, most)
+        return Stage(CELLS, "input-dense", event, sensitivity, LAW_OF_NORM[change.norm], "every cell"), most
+
+    def _values_stage(self, request: Request, noise: str) -> tuple[Stage, int]:
+        """The stage that noises every observed value, and how many of them the plan lets one unit change."""
+        most = _most_changes(request)
+        event = _event(request, noise, most)
+        if noise != "channel":
+            norm = Norm.L2 if noise == "gaussian" else Norm.L1
+            bound = values_change(1, norm is Norm.L1).bound if request.unit.kind == "value" else None
+            words = "1 value, centred" if bound else f"{_changes(request)}, each by 2 when centred"
+            sensitivity = Sensitivity(bound, norm, words)
+            return Stage(VALUES, "input-values", event, sensitivity, LAW_OF_NORM[norm], "every value"), most
+        sensitivity = Sensitivity(None, None, _changes(request))
+        levels = len(channel_levels(self.levels, request.bounds))
+        if request.unit.kind == "value" and are_continuous(self.levels, request.bounds):
+            if request.epsilon < LEAST_EPSILON:
+                raise InputError(f"epsilon must be at least {LEAST_EPSILON:.1g}, got {request.epsilon!r}; use more")
+            what = (
+                f"two quantiles and a mean, then a channel on {levels} levels of the range they span, "
+                f"epsilon {request.epsilon:g} in all"
+            )
+            return Stage(VALUES, "input-centred", event, sensitivity, Law.SEVERAL, what), most
+        if most == 1:
+            channel_on(self.levels, request.bounds, request.epsilon)  # an error now rather than after reading
+        what = f"channel on {levels} levels, epsilon {request.epsilon:g}{'' if most == 1 else ' / k'} a value"
+        return Stage(VALUES, "input-values", event, sensitivity, Law.CHANNEL, what), most
 
     def _check_features(self, request: Request, dense: bool) -> None:
         solver = self._solver(dense)
@@ -222,25 +242,35 @@ class InputPerturbation(Mechanism):
             )
         standardised(self.features, request.mode_names, request.shape)
 
-    def run(
-        self, data: BoundedObservations, plan: Plan, noise: NoiseSource, progress: Progress = no_progress
-    ) -> Completion:
-        solver = self._solver(not data.unit.coordinates_public)
+    def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
+        most, changes = plan.settings.most_changes, changed_values(pattern)
+        if changes > most:
+            raise InputError(
+                f"a slice must hold at most {most:,} observations, as planned, got {changes:,} in one; "
+                "plan with at_most, or a larger expected_count"
+            )
+
+    def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
+        request, settings = plan.request, plan.settings
+        target = Target(request.family, request.shape, request.bounds.low, request.bounds.high)
+        solver = self._solver(not vault.unit.coordinates_public)
         if self.features and isinstance(solver, Posterior):
-            given = standardised(self.features, plan.request.mode_names, plan.request.shape)
-            solver = replace(solver, features=[given.get(mode) for mode in range(len(data.shape))])
-        if plan.settings["centred"]:
-            return complete_centred(data, plan, noise, solver, progress)
-        if isinstance(solver, ALS) and not data.unit.coordinates_public:
-            start = default_steps(data.bounds, self.default)
-            noisy = self._noisy_cells(data, start, plan, noise)
+            given = standardised(self.features, request.mode_names, request.shape)
+            solver = replace(solver, features=[given.get(mode) for mode in range(len(request.shape))])
+        if settings.centred:
+            return complete_centred(vault, request.epsilon, target, solver, progress)
+        if isinstance(solver, ALS) and not vault.unit.coordinates_public:
+            query = self._cells(request, settings.noise)
+            answer = vault.answer(CELLS, query)
             progress("noise", 1, 1)
-            return fit_cells(solver, noisy, start / VALUE_STEPS, plan, progress)
-        noisy = self._noisy_values(data, plan, noise)
+            cells, start = Noisy(answer.values, answer.variance), query.default / VALUE_STEPS
+            return fit_cells(solver, cells, start, request.expected_count, target, progress)
+        noisy = self._noisy_symbols(vault, request) if settings.noise == "channel" else _noisy_values(vault, settings)
         progress("noise", 1, 1)
+        where = vault.pattern.coordinates
         if isinstance(solver, Posterior):
-            return sample_values(solver, noisy.law, data.coordinates, plan, progress)
-        return fit_values(solver, noisy, data.coordinates, plan, progress)
+            return sample_values(solver, noisy.law, where, target, progress)
+        return fit_values(solver, noisy, where, target, progress)
 
     def randomize(
         self, values: ArrayLike, bounds: Bounds, epsilon: float, *, noise: NoiseSource | None = None
@@ -264,11 +294,13 @@ class InputPerturbation(Mechanism):
             raise InputError("noise must be 'laplace' or 'channel' at the source, got 'gaussian'; both are pure")
         budget = checks.positive_number("epsilon", epsilon)
         source = NoiseSource() if noise is None else noise
-        steps = centred_steps(numbers, bounds)
+        steps = bounds.steps(numbers)
         if self.noise == "laplace":
-            noisy = source.laplace(steps, grid=GRID, sensitivity=values_sensitivity(1), epsilon=budget)
+            change = values_change(1, pure=True)
+            sensitivity = round(change.bound / change.grid)
+            noisy = source.laplace(steps, grid=change.grid, sensitivity=sensitivity, epsilon=budget)
             return Randomized(bounds.uncentred(noisy), None, 2 * (bounds.width / budget) ** 2)
-        channel = self._channel(bounds, budget)
+        channel = channel_on(self.levels, bounds, budget)
         symbols = source.channel(quantize(bounds.uncentred(np.asarray(steps / VALUE_STEPS)), channel.levels), channel)
         return Randomized(channel.pseudo_values[symbols], symbols, float(channel.weights @ channel.variances))
 
@@ -284,105 +316,42 @@ class InputPerturbation(Mechanism):
             return self.solver
         return ALS() if self.solver == "als" or (self.solver is None and dense) else Posterior()
 
-    def _continuous(self, bounds: Bounds) -> bool:
-        return self.levels == CONTINUOUS or (self.levels is None and not _has_whole_levels(bounds))
-
-    def _centred(self, request: Request) -> bool:
-        """Whether the range of the values is bought first: where they are continuous and one of them may change."""
-        return request.unit.kind == "value" and self._continuous(request.bounds)
-
     @property
     def _levels_given(self) -> bool:
         return not (self.levels is None or isinstance(self.levels, str))
 
-    def _channel(self, bounds: Bounds, epsilon: float) -> Channel:
-        made = dithered_channel if self._continuous(bounds) else made_channel
-        return made(channel_levels(self.levels, bounds), epsilon)
+    def _cells(self, request: Request, noise: str) -> DenseCells:
+        return DenseCells(request.shape, default_steps(request.bounds, self.default), noise == "laplace")
 
-    def _noisy_values(self, data: BoundedObservations, plan: Plan, noise: NoiseSource) -> Noisy:
-        """Noisy centred values, and the variance of their noise; how many there are, and where, is public."""
-        changes = 1
-        if data.unit.whole_slices:  # [L1] coordinates are public: so is the largest number of values of one slice
-            changes = max(1, int(np.bincount(data.index(data.unit.mode_number)).max(initial=0)))
-        most = int(plan.settings["most_changes"])
-        if changes > most:
-            raise InputError(
-                f"a slice must hold at most {most:,} observations, as planned, got {changes:,} in one; "
-                "plan with at_most, or a larger expected_count"
-            )
-        event = plan.stages[0].event
-        if plan.settings["noise"] == "channel":
-            budget = -float_above(-Fraction(plan.request.epsilon) / changes)  # [L2] rounded down
-            whole = not self._continuous(data.bounds)
-            channel = self._channel(data.bounds, budget)
-            told = whole and isinstance(self._solver(False), Posterior) and channel.information >= LEAST_FOR_LEVELS
-            if told:
-                channel = told_levels(channel.levels, budget)
-            symbols = noise.dithered_channel(data.bounds.uncentred(data.centred), channel)  # [L3] one value at a time
-            levels = data.bounds.centred(np.asarray(channel.levels))
-            if told:
-                law = Symbols(symbols, channel.chances, levels, ordered=True)
-                stands, variance, _ = law.begin()
-                return Noisy(stands, variance, law)
-            fitted = recalibrated(channel, symbols)
-            variance = float(fitted.weights @ fitted.variances) / (data.bounds.width / 2) ** 2
-            stands = data.bounds.centred(fitted.pseudo_values)[symbols]
-            if variance > MOST_FOR_SYMBOLS * USUAL_SIGMA**2:
-                return Noisy(stands, variance, NoisyNumbers(stands, noise_std=math.sqrt(variance)))
-            return Noisy(stands, variance, Symbols(symbols, channel.chances, levels, ordered=whole))
-        noisy, variance = _noisy_steps(data.steps, values_sensitivity(changes), values_norm(changes), event, noise)
-        if isinstance(event, PureEvent):
-            return Noisy(noisy, variance, NoisyNumbers(noisy, laplace_scale=math.sqrt(variance / 2)))
-        return Noisy(noisy, variance, NoisyNumbers(noisy, noise_std=math.sqrt(variance)))
-
-    def _noisy_cells(self, data: BoundedObservations, start: int, plan: Plan, noise: NoiseSource) -> Noisy:
-        """Noisy deviations from the default of every cell of the box, and the variance of their noise."""
-        cells = np.zeros(math.prod(data.shape), dtype=np.int64)
-        np.add.at(cells, np.ravel_multi_index(tuple(data.coordinates.T), data.shape), data.steps - start)
-        cells = np.clip(cells, -VALUE_STEPS - start, VALUE_STEPS - start)  # [L4] duplicates: the sum keeps the range
-        most = int(plan.settings["most_changes"])
-        exact, norm = dense_sensitivity(start, most, "l1"), dense_sensitivity(start, most, "l2")
-        return Noisy(*_noisy_steps(cells, math.ceil(exact), norm, plan.stages[0].event, noise))
+    def _noisy_symbols(self, vault: Vault, request: Request) -> Noisy:
+        """A symbol for each value, centred numbers that stand for them, and the law for a solver."""
+        bounds = request.bounds
+        budget = -float_above(-Fraction(request.epsilon) / changed_values(vault.pattern))  # rounded down
+        whole = not are_continuous(self.levels, bounds)
+        channel = channel_on(self.levels, bounds, budget)
+        told = whole and isinstance(self._solver(False), Posterior) and channel.information >= LEAST_FOR_LEVELS
+        if told:
+            channel = told_levels(channel.levels, budget)
+        symbols = vault.symbols(VALUES, Symbols(), channel)
+        levels = bounds.centred(np.asarray(channel.levels))
+        if told:
+            law = laws.Symbols(symbols, channel.chances, levels, ordered=True)
+            stands, variance, _ = law.begin()
+            return Noisy(stands, variance, law)
+        fitted = recalibrated(channel, symbols)
+        variance = float(fitted.weights @ fitted.variances) / (bounds.width / 2) ** 2
+        stands = bounds.centred(fitted.pseudo_values)[symbols]
+        if variance > MOST_FOR_SYMBOLS * laws.USUAL_SIGMA**2:
+            return Noisy(stands, variance, laws.NoisyNumbers(stands, noise_std=math.sqrt(variance)))
+        return Noisy(stands, variance, laws.Symbols(symbols, channel.chances, levels, ordered=whole))
 
 
-@proves("input-values")
-def values_sensitivity(changes: int) -> int:
-    """L1 sensitivity, in steps of 2^-20, of the centred values when so many of them are replaced: 2 each."""
-    return changes * 2 * VALUE_STEPS  # [L5]
-
-
-@proves("input-values")
-def values_norm(changes: int) -> float:
-    """L2 sensitivity, in steps of 2^-20, of the centred values when so many of them are replaced, rounded up."""
-    return math.nextafter(math.sqrt(changes) * 2 * VALUE_STEPS, math.inf)  # [L6]
-
-
-@proves("input-dense")
-def dense_sensitivity(start: int, changes: int, norm: str) -> float:
-    """L1 or L2 sensitivity, in steps, of the box of clipped deviations from the default when so many cells change."""
-    largest = VALUE_STEPS + abs(start)  # [L7] max(high - d, d - low)
-    return float(changes * largest) if norm == "l1" else math.nextafter(math.sqrt(changes) * largest, math.inf)  # [L8]
-
-
-def _noisy_steps(
-    steps: Integers, sensitivity: int, norm: float, event: Event, noise: NoiseSource
-) -> tuple[Floats, float]:
-    """Steps of 2^-20 plus Laplace noise (L1 sensitivity) or Gaussian noise (L2 norm), and the variance of the noise."""
-    if isinstance(event, PureEvent):
-        noisy = noise.laplace(steps, grid=GRID, sensitivity=sensitivity, epsilon=event.epsilon)  # [L9]
-        return noisy, 2 * (sensitivity * GRID / event.epsilon) ** 2
-    if not isinstance(event, GaussianEvent):
-        raise InputError(f"event must be pure or Gaussian, got {event!r}; make the plan by InputPerturbation.plan")
-    std = event.noise_multiplier * norm * GRID
-    grid = min(grid_for(std), GRID)  # [L10] powers of two: a step of values is a whole number of grid steps
-    noisy = noise.gaussian(steps * round(GRID / grid), grid=grid, sensitivity=norm * GRID, noise_std=std)
-    return noisy, std**2
-
-
-def centred_steps(values: Floats, bounds: Bounds) -> Integers:
-    """Values clipped to the bounds, as whole steps of 2^-20 from the middle, -2^20 to 2^20."""
-    inside = np.clip(bounds.centred(np.clip(values, bounds.low, bounds.high)), -1.0, 1.0)
-    return np.rint(inside * VALUE_STEPS).astype(np.int64)
+def _noisy_values(vault: Vault, settings: Settings) -> Noisy:
+    """Noisy centred values, and the law of their noise."""
+    pure = settings.noise == "laplace"
+    answer = vault.values(VALUES, Values(pure))
+    scale = {"laplace_scale": math.sqrt(answer.variance / 2)} if pure else {"noise_std": math.sqrt(answer.variance)}
+    return Noisy(answer.values, answer.variance, laws.NoisyNumbers(answer.values, **scale))
 
 
 def default_steps(bounds: Bounds, default: float | None) -> int:
@@ -392,34 +361,11 @@ def default_steps(bounds: Bounds, default: float | None) -> int:
     number = checks.finite_number("default", default)
     if not bounds.low <= number <= bounds.high:
         raise InputError(f"default must be from {bounds.low:g} to {bounds.high:g}, got {default!r}; stay within bounds")
-    return int(centred_steps(np.array([number]), bounds)[0])
+    return int(bounds.steps(np.array([number]))[0])
 
 
-def channel_levels(levels: Sequence[float] | str | None, bounds: Bounds) -> tuple[float, ...]:
-    """The levels that were given, or those of the rule: whole numbers where there are few, else twelve even ones."""
-    if levels is not None and not isinstance(levels, str):
-        return tuple(float(level) for level in levels)
-    if levels is None and _has_whole_levels(bounds):
-        return tuple(float(level) for level in range(int(bounds.low), int(bounds.high) + 1))
-    return tuple(np.linspace(bounds.low, bounds.high, LEVELS).tolist())
-
-
-def _has_whole_levels(bounds: Bounds) -> bool:
-    return bounds.low.is_integer() and bounds.high.is_integer() and bounds.width + 1 in WHOLE_LEVELS
-
-
-@lru_cache(maxsize=16)
-def made_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
-    """`design_channel`, made once for a plan and its run."""
-    return design_channel(levels, epsilon)
-
-
-def told_levels(levels: tuple[float, ...], epsilon: float) -> Channel:
-    """The best channel whose symbols tell how often each level occurs: see telling_channel."""
-    best = made_channel(levels, epsilon)
-    if np.linalg.matrix_rank(best.chances) == len(levels):
-        return best
-    return telling_channel(made_channel(levels, epsilon * (1 - 2.0**-30)), epsilon)  # what rounding may take
+def _event(request: Request, noise: str, most: int) -> Event:
+    return split_budget(request, [1.0], most)[0] if noise == "gaussian" else PureEvent(request.epsilon)
 
 
 def _check_dense(request: Request) -> None:
@@ -437,21 +383,18 @@ def _check_dense(request: Request) -> None:
 
 
 def _most_changes(request: Request) -> int:
-    """How many noisy numbers one unit can change, at most; public."""
+    """How many observed values one unit may change, as far as the plan can know."""
     unit = request.unit
     if not unit.whole_slices:
         return 1
     cells = math.prod(request.shape) // request.shape[unit.mode_number]
-    if unit.kind == "slice":
-        return min(unit.at_most or cells, cells)  # [L11]
     return unit.at_most or request.expected_count or min(cells, LARGEST_COUNT)
 
 
-def _changes(request: Request, most: int) -> str:
-    """The number of changes in words."""
-    if most == 1:
-        return "1 cell" if not request.unit.coordinates_public else "1 value"
-    if request.unit.kind == "slice_values":
-        limit = "" if request.unit.at_most is None else f", at most {most:,}"
-        return f"k values, k the largest number of observations of one {request.unit_name}{limit}"
-    return f"{most:,} cells"
+def _changes(request: Request) -> str:
+    """The number of values that one unit changes, in words."""
+    unit = request.unit
+    if unit.kind == "value" or unit.at_most == 1:
+        return "1 value"
+    limit = "" if unit.at_most is None else f", at most {unit.at_most:,}"
+    return f"k values, k the largest number of observations of one {request.unit_name}{limit}"

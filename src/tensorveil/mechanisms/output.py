@@ -42,7 +42,7 @@ LARGEST_MULTIPLIER = 2.0**20  # beyond it the grid would be too coarse
 VALUE_CHANGE = 2.0  # one centred value, replaced, moves by at most this
 VALUE_BITS = VALUE_STEPS.bit_length() - 1
 TYPICAL_OFFSET = 0.1  # mean square of the offsets of a mode; generic
-RESIDUAL_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises nothing
+RIDGE_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises nothing
 
 
 @final
@@ -154,7 +154,7 @@ class OutputPerturbation(Mechanism):
         features_of = None if block.kind == "offsets" else model
         rows, features = row_features(pattern, features_of, block.number)
         size, width = 1 if block.kind == "core" else pattern.shape[block.number], features.shape[1]
-        ridge = RESIDUAL_VARIANCE / max(typical, 1e-6) if self.ridge is None else self.ridge
+        ridge = RIDGE_VARIANCE / max(typical, 1e-6) if self.ridge is None else self.ridge
         matrices = RidgeMatrices.of(rows, features, size, ridge)
         whitening = matrices.inverse_roots
         largest = largest_lengths(whitening, features, rows, size)
@@ -172,7 +172,7 @@ class OutputPerturbation(Mechanism):
         public = np.zeros((size, width))
         np.add.at(public, rows, features * predicted[:, None])
         g = np.einsum("kij,kj->ki", matrices.roots, released * scales[:, None]) - public
-        return matrices.shrunk_solutions(g, known, noise_variance * scales**2, RESIDUAL_VARIANCE)
+        return matrices.shrunk_solutions(g, known, noise_variance * scales**2, RIDGE_VARIANCE)
 
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
         settings: Settings = plan.settings

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError, SizeError
-from tensorveil.inference.level import RESIDUAL_VARIANCE
+from tensorveil.inference.priors import LEVELLED_VARIANCE
 from tensorveil.inference.rows import posterior_rows
 from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference.statistics import feature_norms, row_matrices
@@ -186,7 +186,7 @@ def _half_sweep(
     answers = vault.answers([stage.name for stage in stages], query)
     right = np.zeros((size, width))
     right[rows] = answers[0].values
-    prior = (RESIDUAL_VARIANCE, smallest, LARGEST_PRIOR)
+    prior = (LEVELLED_VARIANCE, smallest, LARGEST_PRIOR)
     if entries is not None:
         scaled = matrices.posterior_rows(right, answers[0].variance, *prior)
     else:

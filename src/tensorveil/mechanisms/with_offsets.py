@@ -17,7 +17,7 @@ from tensorveil.mechanisms.parts.level import ask_level, default_level_share, le
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.plan import Plan, Request
-from tensorveil.privacy.vault import Vault
+from tensorveil.privacy.vault import Pattern, Vault
 
 INNER = "residuals"  # what the names of the inner mechanism's stages begin with
 
@@ -79,6 +79,9 @@ class WithOffsets(Mechanism):
         stages += [replace(stage, name=f"{INNER}, {stage.name}") for stage in plan.stages]
         trusted = self.mechanism.design(plan.request).assumptions_trusted
         return Design(tuple(stages), Settings(modes, plan), coordinates, trusted)
+
+    def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
+        self.mechanism.check_pattern(pattern, plan.settings.inner)
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         settings: Settings = plan.settings

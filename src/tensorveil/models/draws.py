@@ -82,7 +82,7 @@ class PosteriorDraws:
 
     def latent_means(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
         """m_s of checked coordinates, one row a draw."""
-        model = self.family.model([np.zeros(block) for block in self.family.block_shapes(self.shape)])
+        model = self.family.zeros(self.shape)
         starts, widths = model.block_starts, model.block_widths
         places = 1 + np.concatenate([[0], np.cumsum(self.shape)[:-1]]) + coordinates.astype(np.int64)
         base = offsets.at(coordinates)

@@ -33,6 +33,10 @@ class ModelFamily(ABC):
     def model(self, blocks: Sequence[ArrayLike]) -> "FactorModel":
         """The model made of these blocks."""
 
+    def zeros(self, shape: tuple[int, ...]) -> "FactorModel":
+        """The model whose numbers are all zero."""
+        return self.model([np.zeros(block) for block in self.block_shapes(shape)])
+
 
 class FactorModel(ABC):
     """Factor matrices, one a mode, and perhaps a core: immutable, and able to predict any entry.

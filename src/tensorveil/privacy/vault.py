@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,13 @@ from tensorveil.privacy.noise.source import NoiseSource, grid_for
 from tensorveil.privacy.queries.base import Change, Integers, Query, residual_shard
 from tensorveil.privacy.queries.choices import Choice
 from tensorveil.privacy.queries.symbols import Symbols
+from tensorveil.privacy.queries.values import Values
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]
+T = TypeVar("T", np.float64, np.int64)
 
 ROUND_UP = 1 + 2.0**-40  # noise scales, against the rounding of their products
 FINEST = 2**20  # how much finer than the query's grid that of Gaussian noise may be
@@ -85,6 +87,12 @@ class Pattern:
         """How often each index of a mode is observed."""
         return np.bincount(self.coordinates[:, mode], minlength=self.shape[mode])
 
+    def sorted_in_cells(self, numbers: NDArray[T]) -> NDArray[T]:
+        """One number per observation, those of each cell in ascending order."""
+        first = np.ones(len(self), dtype=np.bool_)  # of its cell
+        first[1:] = (self.coordinates[1:] != self.coordinates[:-1]).any(axis=1)
+        return numbers if first.all() else numbers[np.lexsort((numbers, np.cumsum(first)))]
+
 
 @dataclass
 class _Meter:
@@ -103,7 +111,7 @@ class _Meter:
             raise VaultError(f"the plan must price what is asked, got the stage {name!r}, which it does not have")
         if stage.theorem != theorem or unit.kind not in THEOREMS[theorem].units:
             raise VaultError(f"stage {name!r} is priced by {stage.theorem}, got a query of {theorem} under {unit}")
-        if stage.law is not law:
+        if stage.law not in (law, Law.SEVERAL):
             raise VaultError(f"stage {name!r} is priced for {stage.law}, got a query for {law}")
         one = replace(stage.event, count=1)
         if epsilon is not None:
@@ -193,6 +201,57 @@ class Vault:
     def answers(self, stages: Sequence[str], query: Query, *, epsilon: float | None = None) -> list[Answer]:
         """The sums of a query with noise, each part paid by a stage of its own; the data are read once."""
         changes = query.sensitivity(self.unit)
+        events = self._paid(stages, query, changes, epsilon)
+        shards = self._sampled(events[0]) if isinstance(events[0], SampledGaussianEvent) else self._shards
+        totals = query.finish(self._engine.sum(query.of, shards))
+        return [self._noised(*part) for part in zip(totals, events, changes, strict=True)]
+
+    def values(self, stage: str, query: Values) -> Answer:
+        """One noisy number per observed value, in the order of the pattern.
+
+        Numbers of several observations of one cell are put in order, because the order of rows is not public.
+        """
+        pattern = self.pattern
+        change = query.sensitivity(pattern)
+        (event,) = self._paid([stage], query, (change,))
+        if isinstance(event, SampledGaussianEvent):
+            raise VaultError(f"stage {stage!r} is priced for a sample of the units, got a query for all values")
+        answer = self._noised(np.concatenate(self._engine.map(query.of, self._shards)), event, change)
+        return replace(answer, values=pattern.sorted_in_cells(answer.values))  # [L9]
+
+    def symbols(self, stage: str, query: Symbols, channel: Channel, *, epsilon: float | None = None) -> Integers:
+        """One random symbol per observed value, by a channel, in the order of the pattern.
+
+        Symbols of several observations of one cell are put in order, because the order of rows is not public.
+        """
+        name = self._prefix + stage
+        paid, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
+        pattern = self.pattern
+        changes = query.changes(pattern)
+        if not isinstance(event, PureEvent) or Fraction(channel.epsilon) * changes > Fraction(event.epsilon):  # [L10]
+            raise VaultError(f"stage {paid.name!r} pays {event}, got {changes} symbols at {channel.epsilon} each")
+        self._meter.pay(name, event, type(query).__qualname__, f"channel of epsilon {channel.epsilon:g} per value")
+        parts = [query.draw(shard, channel, self._noise) for shard in self._shards]
+        return pattern.sorted_in_cells(np.concatenate(parts))  # [L9]
+
+    def choose(self, stage: str, query: Choice, *, epsilon: float | None = None) -> int:
+        """One of the query's candidates, by the exponential mechanism."""
+        name = self._prefix + stage
+        _, event = self._meter.due(name, Law.CHOICE, self.unit, query.theorem(self.unit), epsilon)
+        if not isinstance(event, PureEvent):
+            raise VaultError(f"stage {name!r} must be pure for a choice, got {event!r}")
+        self._meter.pay(name, event, type(query).__qualname__, "exponential mechanism")
+        scores = query.scores(self._engine.sum(query.of, self._shards)[0])
+        return self._noise.choose(scores, sensitivity=query.sensitivity(self.unit), epsilon=event.epsilon)
+
+    def _paid(
+        self,
+        stages: Sequence[str],
+        query: Query | Values,
+        changes: Sequence[Change],
+        epsilon: float | None = None,
+    ) -> list[Event]:
+        """What the stages pay for the parts of a query; an error, and nothing is paid, where one does not cover it."""
         names = [self._prefix + stage for stage in stages]
         if len(changes) != len(names):
             raise VaultError(f"a query of {len(changes)} parts needs as many stages, got {len(names)}")
@@ -206,35 +265,7 @@ class Vault:
                 raise VaultError(f"stage {stage.name!r} is priced for a sensitivity of {priced}, got {change.bound}")
         for name, (_, event), change in zip(names, due, changes, strict=True):
             self._meter.pay(name, event, type(query).__qualname__, str(_law(event, change, 1)))
-        shards = self._sampled(due[0][1]) if isinstance(due[0][1], SampledGaussianEvent) else self._shards
-        totals = query.finish(self._engine.sum(query.of, shards))
-        return [
-            self._noised(total, event, change) for total, (_, event), change in zip(totals, due, changes, strict=True)
-        ]
-
-    def symbols(self, stage: str, query: Symbols, channel: Channel, *, epsilon: float | None = None) -> Integers:
-        """One random symbol per observed value, by a channel, in the order of the pattern.
-
-        Symbols of several observations of one cell are put in order, because the order of rows is not public.
-        """
-        name = self._prefix + stage
-        paid, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
-        changes = query.changes(self.unit, self.pattern.coordinates)
-        if not isinstance(event, PureEvent) or Fraction(channel.epsilon) * changes > Fraction(event.epsilon):
-            raise VaultError(f"stage {paid.name!r} pays {event}, got {changes} symbols at {channel.epsilon} each")
-        self._meter.pay(name, event, type(query).__qualname__, f"channel of epsilon {channel.epsilon:g} per value")
-        parts = [query.draw(shard, channel, self._noise) for shard in self._shards]
-        return np.concatenate(parts)
-
-    def choose(self, stage: str, query: Choice, *, epsilon: float | None = None) -> int:
-        """One of the query's candidates, by the exponential mechanism."""
-        name = self._prefix + stage
-        _, event = self._meter.due(name, Law.CHOICE, self.unit, query.theorem(self.unit), epsilon)
-        if not isinstance(event, PureEvent):
-            raise VaultError(f"stage {name!r} must be pure for a choice, got {event!r}")
-        self._meter.pay(name, event, type(query).__qualname__, "exponential mechanism")
-        scores = query.scores(self._engine.sum(query.of, self._shards)[0])
-        return self._noise.choose(scores, sensitivity=query.sensitivity(self.unit), epsilon=event.epsilon)
+        return [event for _, event in due]
 
     def _view(self, shards: tuple[BoundedObservations, ...], prefix: str) -> Vault:
         view = object.__new__(Vault)

@@ -236,7 +236,7 @@ class _Fit:
         """Offsets alone, and a model to start from."""
         if self.is_large(data):
             return self._begin_large(data)
-        zero = self.family.model([np.zeros(block) for block in self.family.block_shapes(self.shape)])
+        zero = self.family.zeros(self.shape)
         mean, spread = float(data.values.mean()), float(data.values.var())
         state = _State(zero, zero.parameters.copy(), mean if self.solver.offsets else 0.0, [], [], spread, spread)
         if self.solver.offsets:

@@ -137,7 +137,7 @@ class ParallelSGD:
         constant: bool = True,
     ) -> ParallelSGDRun:
         """`solve` for bare arrays; without a constant, the model alone is to predict the values."""
-        zero = family.model([np.zeros(block) for block in family.block_shapes(shape)])
+        zero = family.zeros(shape)
         is_tucker = zero.core is not None
         dtype = np.float64 if is_tucker else PRECISIONS[self.precision]
         mean, std = _moments(values)

@@ -55,7 +55,7 @@ class Chain:
     ) -> None:
         self.law, self.shape, self.links, self.threads = law, shape, links, threads
         self.generator = np.random.default_rng(seed)
-        self.model = family.model([np.zeros(block) for block in family.block_shapes(shape)])
+        self.model = family.zeros(shape)
         self.starts, self.widths = self.model.block_starts, self.model.block_widths
         self.offset_starts: Integers = np.concatenate([[0], np.cumsum(shape)[:-1]]).astype(np.int64)
         stands, self.noise, self.mean = law.begin()

@@ -9,33 +9,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.inference.sums import SIGNIFICANT
+from tensorveil.inference.priors import (
+    FEATURE_VARIANCE,
+    INTERACTION_VARIANCE,
+    MEAN_VARIANCE,
+    OFFSET_VARIANCE,
+    RESIDUAL_VARIANCE,
+)
+from tensorveil.inference.sums.mixed_model import SIGNIFICANT
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.plan import Request
+from tensorveil.privacy.queries.pairs import COUNT_PART
 from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Generic, on the scale where the bounds are -1 and 1: values spread half a unit around their mean, offsets of a mode
-# about a third of that, of which features tell a part. Fitted to released sums where these tell; promises nothing.
-MEAN_VARIANCE = 1 / 4
-OFFSET_VARIANCE = 1 / 36
-FEATURE_VARIANCE = 1 / 144  # of what a group of features tells, all its columns together
-RESIDUAL_VARIANCE = 2 / 9
-INTERACTION_VARIANCE = 1 / 36  # of what factors could tell beyond offsets
 WEIGHT_STEPS = 100  # shares are whole multiples of one over this
-MEAN_ERROR = 0.003  # noise of the mean that a total's share must reach, if LARGEST_TOTAL is enough for it
+TOTAL_MEAN_ERROR = 0.003  # noise of the mean that a total's share must reach, if LARGEST_TOTAL is enough for it
 LARGEST_TOTAL = 0.8
 
 
-def declared_count(request: Request) -> float:
-    """The number of observations that the caller declared, or a guess from the shape."""
-    return float(request.expected_count or min(math.prod(request.shape) / 2, 100.0 * sum(request.shape)))
-
-
 def noise_variance(event: Event, sensitivity: float) -> float:
-    """Of the noise that `noisy_totals` adds to each sum."""
+    """Of the noise that the vault will add to each sum."""
     if isinstance(event, PureEvent):
         return 2 * (sensitivity / event.epsilon) ** 2
     if isinstance(event, GaussianEvent):
@@ -65,7 +61,7 @@ def best_weights(
     one with the smallest expected error: given weight a, an index with sum of weights n and sum of squares q is known
     with variance s = (noise / a^2 + sigma^2 q) / n^2, which leaves v s / (v + s) of its prior variance v. Indices count
     by the root of n: half way between cells as observed and all cells alike. The mean comes first: all is the total's
-    where no mode could show a sign of its offsets, and what MEAN_ERROR asks for otherwise.
+    where no mode could show a sign of its offsets, and what TOTAL_MEAN_ERROR asks for otherwise.
     """
     noise = noise_variance(event, sensitivity)
     power = 1.0 if isinstance(event, PureEvent) else 0.5
@@ -75,7 +71,7 @@ def best_weights(
         q = np.bincount(row, weights=weight**2, minlength=size)
         indices.append((n[n > 0], q[n > 0]))
     roots = [math.sqrt(float(n.mean())) for n, _ in indices[1:]]
-    fewest = min(math.sqrt(noise) / (MEAN_ERROR * float(indices[0][0][0])), LARGEST_TOTAL**power) ** (1 / power)
+    fewest = min(math.sqrt(noise) / (TOTAL_MEAN_ERROR * float(indices[0][0][0])), LARGEST_TOTAL**power) ** (1 / power)
     candidates = []
     for steps in range(max(1, math.ceil(WEIGHT_STEPS * fewest)), WEIGHT_STEPS):
         total = steps / WEIGHT_STEPS
@@ -102,12 +98,22 @@ def offsets_show(noise: float, count: float, size: int) -> bool:
     return math.sqrt(size / 2) * OFFSET_VARIANCE / known > SIGNIFICANT
 
 
+def typical_weight(request: Request, event: Event) -> float:
+    """A guess, from declared sizes, of the weight that an observation has in paired sums, or in sums and counts."""
+    if not request.unit.whole_slices:
+        return 1.0
+    each = max(request.count_or_guess / request.shape[request.unit.mode_number], 1.0)
+    if isinstance(event, PureEvent):
+        return 1 / each
+    return 1 / math.sqrt(each * (RESIDUAL_VARIANCE + COUNT_PART**2))
+
+
 def expected_error_of_sums(request: Request) -> float:
     """The variance of mean and offsets that sum perturbation leaves, by generic priors, and all of the interactions.
 
     Pure noise, unit `value`; every index of a mode is taken to have the same declared count. On the centred scale.
     """
-    count = declared_count(request)
+    count = request.count_or_guess
     noise = noise_variance(PureEvent(request.epsilon), 2.0)
     parts = len(request.shape) + 1
     left = _kept(MEAN_VARIANCE, (noise * parts**2 + RESIDUAL_VARIANCE * count) / count**2)
@@ -123,7 +129,7 @@ def expected_error_of_channel(request: Request, information: float) -> float:
     A value then tells as much as one with residual variance over `information` would. Interactions are learned by rows
     of the model's ranks, from the counts of each mode.
     """
-    count = declared_count(request)
+    count = request.count_or_guess
     spread = RESIDUAL_VARIANCE / max(information, 1e-12)
     left = _kept(MEAN_VARIANCE, spread / count)
     ranks = request.family.ranks_for(request.shape)

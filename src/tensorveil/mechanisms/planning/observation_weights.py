@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.privacy.queries.weighted_sums import softmax
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -19,20 +21,21 @@ MOST_ROUNDS, FEWEST_ROUNDS = 200, 10
 MOST_READINGS = 2e7  # of observations, over all rounds
 
 
-def observation_weights(
+def observation_logits(
     rows: Sequence[Integers], sizes: Sequence[int], noise: float, offset: float, residual: float, pure: bool
-) -> list[Floats]:
-    """For each mode, the weight of every observation in the sum of its index; of one observation they add up to 1
-    (pure), or their squares do (Gaussian noise).
+) -> tuple[Floats, ...]:
+    """For each mode, one logit per index: the softmax over the modes shares an observation out among its sums.
 
-    They make the expected variance of offsets as small as local search can: given weights a, an index is known with
-    variance (noise + residual * sum a^2) / (sum a)^2, against the prior variance `offset`. Indices count by the root of
-    their number of observations: half way between cells as observed and all cells alike.
+    The weights are these shares (pure) or their roots (Gaussian noise); see `ObservationSums`. The logits make the
+    expected variance of offsets as small as local search can: given weights a, an index is known with variance
+    (noise + residual * sum a^2) / (sum a)^2, against the prior variance `offset`. Indices count by the root of their
+    number of observations: half way between cells as observed and all cells alike.
 
     Parameters
     ----------
+    rows : of each mode, the index of every observation
     noise : variance of the noise on a sum
-    offset, residual : variances of offsets, and of what they leave of a value
+    offset, residual : variances of offsets, and of a value around them
     """
     from scipy.optimize import minimize
 
@@ -43,13 +46,8 @@ def observation_weights(
         roots = np.sqrt(np.bincount(row, minlength=size))
         importance.append(roots / max(float(roots.sum()), 1e-300))
 
-    def shares(logits: Floats) -> Floats:
-        chosen = np.stack([logits[start + row] for start, row in zip(starts, rows, strict=False)])
-        chosen = np.exp(chosen - chosen.max(axis=0))
-        return np.asarray(np.maximum(chosen / chosen.sum(axis=0), 1e-12))
-
     def error(logits: Floats) -> tuple[float, Floats]:
-        parts = shares(logits)
+        parts = np.stack(softmax([logits[start + row] for start, row in zip(starts, rows, strict=False)]))
         total, slopes = 0.0, np.empty_like(parts)
         for mode, (row, size) in enumerate(zip(rows, sizes, strict=True)):
             weights = parts[mode] ** power
@@ -76,4 +74,4 @@ def observation_weights(
         method="L-BFGS-B",
         options={"maxiter": rounds},
     )
-    return list(shares(scaled.x) ** power)
+    return tuple(np.split(scaled.x, starts[1:-1]))

@@ -23,23 +23,21 @@ REACHES = (1.5, 2.0, 3.0)  # standard deviations
 @final
 @dataclass(frozen=True)
 class Window:
-    """From `low` to `high`; read as -1 to 1. `slope`: how far a shift of all values by one moves what is read.
+    """The ends of a window, which are read as -1 and 1, and what it shows of normal values.
 
     Attributes
     ----------
+    low, high : float
+    slope : float
+        How far a shift of all values by one moves the mean of what is read.
     variance : float
-        Of what is read, of normal values.
+        Of what is read.
     """
 
     low: float
     high: float
     slope: float
     variance: float
-
-    def read(self, values: Floats) -> Floats:
-        """Numbers from -1 to 1. [V1]"""
-        half = (self.high - self.low) / 2
-        return np.clip((np.clip(values, self.low, self.high) - (self.low + half)) / half, -1.0, 1.0)
 
 
 def window(std: float, reach: float, lowest: float = -math.inf, highest: float = math.inf) -> Window:

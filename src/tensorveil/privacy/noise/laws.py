@@ -15,6 +15,7 @@ class Law(StrEnum):
     ROWS = "norm-exponential noise"
     CHANNEL = "channel"
     CHOICE = "exponential mechanism"
+    SEVERAL = "several kinds, one after another"
 
 
 @final

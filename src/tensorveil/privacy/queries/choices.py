@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
 
-from tensorveil.privacy.bounds import BoundedObservations
+import numpy as np
+
+from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.queries.base import Floats, Integers
+from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
+
+CELLS = 2**14  # of the public grid over the bounds: quantiles are edges of its cells
+EDGE_STEPS = 2 * VALUE_STEPS // CELLS
 
 
 class Choice(ABC):
@@ -27,3 +36,28 @@ class Choice(ABC):
     @abstractmethod
     def sensitivity(self, unit: Unit) -> float:
         """How far one unit can move any score."""
+
+
+@final
+@dataclass(frozen=True)
+class Quantile(Choice):
+    """The edge of a public grid over the bounds that has a share of all values below it; their number is public."""
+
+    share: float
+
+    def theorem(self, unit: Unit) -> str:
+        return "input-centred"
+
+    def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
+        return (np.bincount((shard.steps + VALUE_STEPS) // EDGE_STEPS, minlength=CELLS + 1).astype(np.int64),)
+
+    def scores(self, totals: Integers) -> Floats:
+        """Minus the distance of the number of values below each edge from the wanted rank."""
+        below = np.concatenate([[0], np.cumsum(totals[:CELLS])])
+        wanted = math.floor(self.share * int(totals.sum()))  # [P7] a whole number, and so are scores
+        return np.asarray(-np.abs(below - wanted), dtype=np.float64)
+
+    @proves("input-centred")
+    def sensitivity(self, unit: Unit) -> float:
+        """A replaced value moves the number of values below any edge by one."""
+        return 1.0  # [P3]

@@ -67,6 +67,7 @@ class StageRecord(Part):
         "norm-exponential noise",
         "channel",
         "exponential mechanism",
+        "several kinds, one after another",
     ]
     what: str
     noise: str

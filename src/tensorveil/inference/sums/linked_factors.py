@@ -7,14 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.models.factor_model import FactorModel, ModelFamily
+from tensorveil.models.factor_model import FactorModel
 
 Floats = NDArray[np.float64]
-
-
-def zero_factors(family: ModelFamily, shape: tuple[int, ...]) -> FactorModel:
-    """The family's model that adds nothing."""
-    return family.model([np.zeros(block) for block in family.block_shapes(shape)])
 
 
 def linked_factors(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.inference.linked_factors import item_columns, linked_factors, zero_factors
+from tensorveil.inference.sums.linked_factors import item_columns, linked_factors
 
 SHAPE = (5, 4, 3)
 FAMILIES = [tv.CP(rank=3), tv.Tucker(ranks=(3, 3, 2))]
@@ -15,7 +15,7 @@ FAMILIES = [tv.CP(rank=3), tv.Tucker(ranks=(3, 3, 2))]
 def test_they_predict_the_product_of_columns_and_rows(family, mode, partner):
     rng = np.random.default_rng(0)
     columns, rows = rng.normal(size=(SHAPE[mode], 3)), rng.normal(size=(SHAPE[partner], 3))
-    dense = linked_factors(zero_factors(family, SHAPE), mode, columns, partner, rows).to_dense()
+    dense = linked_factors(family.zeros(SHAPE), mode, columns, partner, rows).to_dense()
     expected = columns @ rows.T if mode < partner else rows @ columns.T
     np.testing.assert_allclose(dense, np.broadcast_to(expected[:, :, None], SHAPE), atol=1e-12)
 
@@ -23,7 +23,7 @@ def test_they_predict_the_product_of_columns_and_rows(family, mode, partner):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_without_rows_nothing_is_predicted_and_ranks_bound_the_columns(family):
     columns = np.random.default_rng(0).normal(size=(4, 7))
-    model = linked_factors(zero_factors(family, SHAPE), 1, columns, 0)
+    model = linked_factors(family.zeros(SHAPE), 1, columns, 0)
     assert not model.to_dense().any()
     np.testing.assert_array_equal(model.factors[1], columns[:, :3])
 

@@ -1,8 +1,9 @@
-"""From noisy numbers to a completion: what input perturbation does after its noise, all of it post-processing."""
+"""From one noisy number per value, or per cell, to a completion."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -13,14 +14,14 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.laws import NoiseLaw
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.mechanisms.base import Progress
 from tensorveil.models.completion import Completion
+from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
-from tensorveil.privacy.plan import Plan
 from tensorveil.solvers.als import ALS
 
 Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]
+Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
 
 PRIOR_STD = 0.25  # of means on the centred scale, about the middle
 MOST_FOR_SYMBOLS = 1.0  # noise variance over that of values: above, the posterior takes a channel's noise for Gaussian,
@@ -29,36 +30,47 @@ MOST_FOR_SYMBOLS = 1.0  # noise variance over that of values: above, the posteri
 
 @final
 @dataclass(frozen=True)
+class Target:
+    """What is to be completed: a model of a family, of a shape, and the bounds of its values."""
+
+    family: ModelFamily
+    shape: tuple[int, ...]
+    low: float
+    high: float
+
+
+@final
+@dataclass(frozen=True)
 class Noisy:
-    """What the noisy call gave: centred numbers, the variance of their noise, its law under public coordinates."""
+    """What was released: centred numbers, the variance of their noise, its law under public coordinates."""
 
     values: Floats
     variance: float
     law: NoiseLaw | None = None
 
 
-def fit_cells(solver: ALS, noisy: Noisy, start: float, plan: Plan, progress: Progress) -> Completion:
+def fit_cells(
+    solver: ALS, noisy: Noisy, start: float, expected_count: int | None, target: Target, progress: Progress
+) -> Completion:
     """Offsets and factors by ALS, of every cell of the box; start is the centred default."""
-    shape = plan.request.shape
-    where = np.indices(shape, dtype=np.uint32).reshape(len(shape), -1).T
-    scales = rescaling(plan.request.expected_count, math.prod(shape))
-    return fit_values(solver, noisy, where, plan, progress, scales, start)
+    where = np.indices(target.shape, dtype=np.uint32).reshape(len(target.shape), -1).T
+    scales = rescaling(expected_count, math.prod(target.shape))
+    return fit_values(solver, noisy, where, target, progress, scales, start)
 
 
 def fit_values(
     solver: ALS,
     noisy: Noisy,
     where: Coordinates,
-    plan: Plan,
+    target: Target,
     progress: Progress,
     scales: tuple[float, float] = (1.0, 1.0),
     start: float = 0.0,
 ) -> Completion:
     """Offsets and factors by ALS, the mean multiplied by the first of the scales, the rest by the second."""
-    bounds, request = plan.request.bounds, plan.request
     run = solver.solve(
-        Observations(where, noisy.values, request.shape, duplicates="keep"),
-        request.family,
+        Observations(where, noisy.values, target.shape, duplicates="keep"),
+        target.family,
         noise_variance=noisy.variance,
         largest_signal=(PRIOR_STD / scales[1]) ** 2,
         progress=lambda sweep, _: progress("sweeps", sweep, max(sweep, solver.sweeps)),
@@ -68,7 +80,7 @@ def fit_values(
     mean = scales[0] * run.offsets.mean
     trust = PRIOR_STD**2 / (PRIOR_STD**2 + scales[0] ** 2 * noisy.variance / len(noisy.values))
     offsets = Offsets(start + trust * mean, [None if part is None else scales[1] * part for part in run.offsets.modes])
-    return Completion(offsets, factors, bounds.low, bounds.high)
+    return Completion(offsets, factors, target.low, target.high)
 
 
 def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:
@@ -80,16 +92,16 @@ def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:
 
 
 def sample_values(
-    solver: Posterior, law: NoiseLaw | None, where: Coordinates, plan: Plan, progress: Progress
+    solver: Posterior, law: NoiseLaw | None, where: Coordinates, target: Target, progress: Progress
 ) -> Completion:
-    """The posterior of a model of the plan's family, given what was released and, side information, where."""
+    """The posterior of a model of the target's family, given what was released and, side information, where."""
     if law is None:
         raise InputError("solver must be 'als' where coordinates are not public, got the posterior; leave it out")
     run = solver.solve(
         np.ascontiguousarray(where),
         law,
-        plan.request.family,
-        plan.request.shape,
+        target.family,
+        target.shape,
         progress=lambda sweep, planned: progress("sweeps", sweep, planned),
     )
-    return Completion(run.offsets, run.model, plan.request.bounds.low, plan.request.bounds.high, draws=run.draws)
+    return Completion(run.offsets, run.model, target.low, target.high, draws=run.draws)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensorveil.inference.groups import group_effects, grouped
+from tensorveil.inference.sums.groups import group_effects, grouped
 
 
 def test_groups_are_the_clusters_that_there_are():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensorveil.inference.counts import believed_counts
+from tensorveil.inference.sums.counts import believed_counts
 
 
 @pytest.mark.parametrize("noise", [1.0, 15.0])

@@ -1,8 +1,8 @@
-"""Input perturbation of continuous values: a range is bought first, then every value goes through a channel on it.
+"""Completion from symbols of continuous values on a released range.
 
 Where the symbols tell little for the size of the model, a chain of draws may settle in a fit to noise. Then a second
 chain is run on four fifths of the released symbols, and the last fifth tells how much of its deviations from the paid
-mean to believe: nothing, unless it is clearly likelier with them. Post-processing, for it reads released symbols only.
+mean to believe: nothing, unless it is clearly likelier with them. All of it reads released symbols only.
 """
 
 from __future__ import annotations
@@ -10,27 +10,29 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.inference.posterior.laws import USUAL_SIGMA, NoiseLaw, NoisyNumbers, Symbols
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.mechanisms.base import Progress, no_progress
-from tensorveil.mechanisms.noisy_completion import MOST_FOR_SYMBOLS, Noisy, fit_values, sample_values
-from tensorveil.mechanisms.private_range import PrivateRange, information_of, prices, private_range
+from tensorveil.inference.values.noisy import (
+    MOST_FOR_SYMBOLS,
+    Coordinates,
+    Floats,
+    Noisy,
+    Progress,
+    Target,
+    fit_values,
+    sample_values,
+)
+from tensorveil.inference.values.private_range import PrivateRange
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
-from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.noise.channels import Channel, quantize
-from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.plan import Plan
 from tensorveil.solvers.als import ALS
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
 
 FEWEST_FOR_SYMBOLS = 0.02  # share of the information that must pass for draws of what is behind symbols to move
 MOST_FOR_SCORES = 0.5  # share of the information below which scores take the place of draws behind symbols,
@@ -42,6 +44,35 @@ APART = math.sqrt(2) - 1  # its multiples, modulo 1, decide which: evenly spread
 MOST_HELD_OUT = 20_000
 EVIDENCE = math.log(20)  # for a model against the mean alone: without a signal one in 20 at most is so likely
 SHARES = np.linspace(0.0, 1.0, 21)  # of a model's deviations from the mean
+
+
+class Channel(Protocol):
+    """The table that symbols were drawn by, and the numbers that stand for them (privacy/noise/channels.py)."""
+
+    @property
+    def levels(self) -> tuple[float, ...]: ...
+
+    @property
+    def chances(self) -> Floats: ...
+
+    @property
+    def weights(self) -> Floats: ...
+
+    @property
+    def information(self) -> float: ...
+
+    @property
+    def pseudo_values(self) -> Floats: ...
+
+    @property
+    def variances(self) -> Floats: ...
+
+
+def information_of(channel: Channel) -> float:
+    """Share of the information about a value's mean that passes a channel, by its design or by the noise it adds."""
+    if not math.isnan(channel.information):
+        return channel.information
+    return USUAL_SIGMA**2 / (USUAL_SIGMA**2 + float(channel.weights @ channel.variances))
 
 
 @final
@@ -115,35 +146,21 @@ class Released:
         return np.array(found)
 
 
-def complete_centred(
-    data: BoundedObservations, plan: Plan, noise: NoiseSource, solver: ALS | Posterior, progress: Progress
+def complete_released(
+    released: Released, where: Coordinates, target: Target, solver: ALS | Posterior, progress: Progress
 ) -> Completion:
-    """Buy a range, then symbols, and complete these on its scale; unit `value`, where n is public."""
-    request, where = plan.request, data.coordinates
-    paid = prices(request.epsilon, len(data), sum(request.shape))  # [P8] no value is read
-    found = private_range(data, paid, noise)
-    if paid.symbols == 0:
-        progress("noise", 1, 1)
-        return found.on_bounds(found.mean_alone(request.family, request.shape), request.bounds)
-    optimal = isinstance(solver, Posterior) and found.spread is not None
-    channel = found.channel(paid.symbols, optimal)
-    values = found.normalised(data.steps)  # [P9] each from its own
-    symbols = (
-        noise.channel(quantize(values, channel.levels), channel) if optimal else noise.dithered_channel(values, channel)
-    )
-    found = found.told_by(channel.pseudo_values[symbols], information_of(channel))
-    released = Released(found, channel, symbols)
-    progress("noise", 1, 1)
+    """A completion on the scale of the released range, brought to that of the bounds."""
+    found = released.found
     if isinstance(solver, ALS):
         noisy = Noisy(released.stands, released.variance)
-        return found.on_bounds(fit_values(solver, noisy, where, plan, progress), request.bounds)
-    told = released.values_a_number(request.family, request.shape)
-    model = sample_values(solver, released.law(np.arange(len(where)), told), where, plan, progress)
+        return found.on_bounds(fit_values(solver, noisy, where, target, progress), target.low, target.high)
+    told = released.values_a_number(target.family, target.shape)
+    model = sample_values(solver, released.law(np.arange(len(where)), told), where, target, progress)
     if told * explained_ratio(model, where, found) < SURELY_NOT_NOISE:
-        share, explained = believed(released, where, plan, solver, progress)
-        nothing = found.mean_alone(request.family, request.shape)
+        share, explained = believed(released, where, target, solver, progress)
+        nothing = found.mean_alone(target.family, target.shape)
         model = found.shrunk(model, share, explained) if share > 0 else nothing
-    return found.on_bounds(model, request.bounds)
+    return found.on_bounds(model, target.low, target.high)
 
 
 def explained_ratio(model: Completion, where: Coordinates, found: PrivateRange) -> float:
@@ -158,7 +175,7 @@ def _variance_left(model: Completion) -> float:
 
 
 def believed(
-    released: Released, where: Coordinates, plan: Plan, solver: Posterior, progress: Progress = no_progress
+    released: Released, where: Coordinates, target: Target, solver: Posterior, progress: Progress
 ) -> tuple[float, float]:
     """The expected share of a model's deviations from the paid mean that is true, and their variance.
 
@@ -170,8 +187,8 @@ def believed(
     if not len(rest):
         return 0.0, 0.0
     held = held[:: -(-len(held) // MOST_HELD_OUT)]
-    told = released.values_a_number(plan.request.family, plan.request.shape)
-    second = sample_values(solver, released.law(rest, told), where[rest], plan, _named("second chain", progress))
+    told = released.values_a_number(target.family, target.shape)
+    second = sample_values(solver, released.law(rest, told), where[rest], target, _named("second chain", progress))
     deviations = second.centred(np.ascontiguousarray(where[held])) - released.found.mean
     chances = released.chance_of_shares(held, deviations, math.sqrt(_variance_left(second)))
     weights = np.append(np.full(len(SHARES) - 1, 1 / (len(SHARES) - 1)), 1.0) / 2

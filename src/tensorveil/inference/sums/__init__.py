@@ -1,0 +1,1 @@
+"""From noisy sums to offsets and factors."""

@@ -1,0 +1,1 @@
+"""From noisy values and symbols to a completion."""

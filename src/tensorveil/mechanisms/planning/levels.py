@@ -1,0 +1,53 @@
+"""The public levels of a channel for whole or continuous values, and the channels on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from tensorveil.mechanisms.planning.private_range import LEVELS
+from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.noise.channels import Channel, design_channel, dithered_channel, telling_channel
+
+CONTINUOUS = "continuous"  # levels
+WHOLE_LEVELS = range(5, 15)  # whole bounds 4 to 13 apart: every whole number is a level
+
+
+def channel_levels(levels: Sequence[float] | str | None, bounds: Bounds) -> tuple[float, ...]:
+    """The levels that were given, or those of the rule: whole numbers where there are few, else twelve even ones."""
+    if levels is not None and not isinstance(levels, str):
+        return tuple(float(level) for level in levels)
+    if levels is None and _has_whole_levels(bounds):
+        return tuple(float(level) for level in range(int(bounds.low), int(bounds.high) + 1))
+    return tuple(np.linspace(bounds.low, bounds.high, LEVELS).tolist())
+
+
+def are_continuous(levels: Sequence[float] | str | None, bounds: Bounds) -> bool:
+    """Whether values between two levels are expected."""
+    return levels == CONTINUOUS or (levels is None and not _has_whole_levels(bounds))
+
+
+def channel_on(levels: Sequence[float] | str | None, bounds: Bounds, epsilon: float) -> Channel:
+    """The channel on the levels that were given, or on those of the rule."""
+    made = dithered_channel if are_continuous(levels, bounds) else made_channel
+    return made(channel_levels(levels, bounds), epsilon)
+
+
+@lru_cache(maxsize=16)
+def made_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
+    """`design_channel`, made once for a plan and its run."""
+    return design_channel(levels, epsilon)
+
+
+def told_levels(levels: tuple[float, ...], epsilon: float) -> Channel:
+    """The best channel whose symbols tell how often each level occurs: see telling_channel."""
+    best = made_channel(levels, epsilon)
+    if np.linalg.matrix_rank(best.chances) == len(levels):
+        return best
+    return telling_channel(made_channel(levels, epsilon * (1 - 2.0**-30)), epsilon)  # what rounding may take
+
+
+def _has_whole_levels(bounds: Bounds) -> bool:
+    return bounds.low.is_integer() and bounds.high.is_integer() and bounds.width + 1 in WHOLE_LEVELS
