@@ -26,8 +26,8 @@ MODULES = (
     "tensorveil.mechanisms.input",
     "tensorveil.privacy.queries.gradients",
     "tensorveil.privacy.queries.moments",
-    "tensorveil.mechanisms.output",
-    "tensorveil.mechanisms.statistic",
+    "tensorveil.privacy.queries.exact_rows",
+    "tensorveil.privacy.queries.normal_equations",
     "tensorveil.privacy.queries.weighted_sums",
     "tensorveil.privacy.queries.pairs",
 )

@@ -181,6 +181,11 @@ def test_blocks_that_are_not_there_are_errors(blocks):
         tv.OutputPerturbation(blocks=blocks).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=SHAPE)
 
 
+def test_rows_longer_than_the_proof_allows_for_are_refused_in_the_plan():
+    with pytest.raises(tv.InputError, match="4,096 numbers"):
+        tv.OutputPerturbation(blocks=(0,)).plan(tv.CP(rank=4097), BOUNDS, "value", 1.0, shape=(2, 2))
+
+
 def test_a_frozen_model_of_another_shape_is_an_error():
     with pytest.raises(tv.InputError, match="frozen"):
         tv.OutputPerturbation(frozen=FROZEN_CP).plan(tv.CP(rank=3), BOUNDS, "value", 1.0, shape=SHAPE)

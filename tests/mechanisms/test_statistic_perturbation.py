@@ -130,6 +130,11 @@ def test_wrong_options_are_errors(options):
         tv.StatisticPerturbation(**options)
 
 
+def test_rows_longer_than_the_proof_allows_for_are_refused_in_the_plan():
+    with pytest.raises(tv.InputError, match="4,096 numbers"):
+        tv.StatisticPerturbation().plan(tv.CP(rank=4097), BOUNDS, "value", 1.0, shape=(2, 2))
+
+
 def test_a_core_too_large_for_its_matrix_is_refused_in_the_plan():
     with pytest.raises(tv.InputError, match="core"):
         tv.StatisticPerturbation().plan(tv.Tucker(ranks=(9, 9, 9)), BOUNDS, "value", 1.0, shape=(20, 20, 20))

@@ -35,10 +35,11 @@ from tensorveil.audit.lower_bounds import lower_bound_from_scores
 from tensorveil.audit.replays import replay
 from tensorveil.kernels.reference import gradients
 from tensorveil.mechanisms import input as input_perturbation
+from tensorveil.mechanisms import statistic
 from tensorveil.privacy import vault
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.channels import Channel
-from tensorveil.privacy.queries import row_sums
+from tensorveil.privacy.queries import own_rows, row_sums
 from tensorveil.privacy.queries.gradients import RowGradients
 from tensorveil.privacy.stages import Norm
 from tensorveil.release import fitting
@@ -214,25 +215,26 @@ def bounds_from_data(patch: Patch) -> None:
 
 @planted(
     "count-weighted regulariser under entry",
-    "statistic_perturbation.posterior_rows",
+    "statistic.posterior_rows",
     "replay: the next stage, or the release, differs",
     lambda: replay_all(tv.StatisticPerturbation(), tensor(), "entry", 16.0, 1e-6),
     "declared sensitivity|bit for bit",
 )
 def count_weighted_regulariser(patch: Patch) -> None:
-    half_sweep, posterior = tv.StatisticPerturbation._half_sweep, statistic_perturbation.posterior_rows
+    half_sweep, posterior = statistic._half_sweep, statistic.posterior_rows
 
-    def counting(self, data, residuals, model, released, block, *rest):
-        counts = np.bincount(data.index(block), minlength=model.shape[block])
+    def counting(vault, stages, reading, model, block, *rest):
+        (shard,) = vault._shards
+        counts = np.bincount(shard.index(block), minlength=model.shape[block])
 
         def weighted(g, H, *others):
             return posterior(g, H + 0.01 * counts[:, None, None] * np.eye(g.shape[1]), *others)
 
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(statistic_perturbation, "posterior_rows", weighted)
-            return half_sweep(self, data, residuals, model, released, block, *rest)
+            inner.setattr(statistic, "posterior_rows", weighted)
+            return half_sweep(vault, stages, reading, model, block, *rest)
 
-    patch.setattr(tv.StatisticPerturbation, "_half_sweep", counting)
+    patch.setattr(statistic, "_half_sweep", counting)
 
 
 def shuffled_batch(count: int, probability: float, seed: int | None = None) -> np.ndarray:
@@ -298,16 +300,14 @@ def count_heads() -> None:
 
 @planted(
     "user rows coupled by a QR under slice",
-    "statistic_perturbation.personal_rows",
+    "own_rows.own_rows",
     "replay: a statistic moves too far",
     lambda: replay_all(tv.StatisticPerturbation(), many_users(), "slice:0", 16.0, 1e-6),
     "declared sensitivity",
 )
 def users_coupled_by_a_qr(patch: Patch) -> None:
-    sound = statistic_perturbation.personal_rows
-    patch.setattr(
-        statistic_perturbation, "personal_rows", lambda *arguments: np.asarray(np.linalg.qr(sound(*arguments))[0])
-    )
+    sound = own_rows.own_rows
+    patch.setattr(own_rows, "own_rows", lambda *arguments: np.asarray(np.linalg.qr(sound(*arguments))[0]))
 
 
 @planted(

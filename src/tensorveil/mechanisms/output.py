@@ -29,6 +29,7 @@ from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.noise.source import GRID_BITS
 from tensorveil.privacy.plan import Plan, Request
+from tensorveil.privacy.queries.contributions import check_width
 from tensorveil.privacy.queries.exact_rows import MOST_BITS, ExactRows, row_features
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
@@ -105,6 +106,7 @@ class OutputPerturbation(Mechanism):
         blocks = self._blocks(request)
         shapes = request.family.block_shapes(request.shape)
         coordinates = sum(math.prod(_rows_and_width(request, block)) for block in blocks)
+        check_width(max(_rows_and_width(request, block)[1] for block in blocks))
         shares = [(1 - self.first_share) / len(blocks)] * len(blocks)
         stages: list[Stage] = []
         first = None

@@ -29,7 +29,7 @@ from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.noise.source import row_scale
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.queries.contributions import block_rows, check_noise, slice_weights
+from tensorveil.privacy.queries.contributions import block_rows, check_noise, check_width, slice_weights
 from tensorveil.privacy.queries.normal_equations import STATISTIC_GRID, NormalEquations
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
@@ -97,6 +97,7 @@ class StatisticPerturbation(Mechanism):
                 f"the core must have at most {MAX_CORE_CELLS} cells here, ranks {ranks} give {np.prod(ranks)}; "
                 "lower them or use gradient perturbation"
             )
+        check_width(max(ranks))
         modes, blocks = offset_modes(request, _withheld(request)), _blocks(request)
         parts = 1 if request.unit.coordinates_public else 2
         level = default_level_share(request) if self.level_share is None else self.level_share

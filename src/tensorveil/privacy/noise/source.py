@@ -173,7 +173,7 @@ class NoiseSource(SecretWords):
         scale = steps / left * ROUND_UP  # [L10]
         if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
             raise InputError(
-                f"sensitivity / epsilon must be from 2^-20 to 2^50 grid steps, got {scale:.3g}; change the grid, or plan with more epsilon"
+                f"sensitivity / epsilon must be from 2^-20 to 2^50 grid steps, got {scale:.3g}; change the grid"
             )
         return self._release(exact, self._laplace_steps, scale, grid)
 
