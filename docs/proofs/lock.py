@@ -20,16 +20,18 @@ LOCK = FOLDER / "proofs.lock"
 MODULES = (
     "tensorveil.privacy.accounting.divergences",
     "tensorveil.privacy.accounting.filters",
-    "tensorveil.mechanisms.level",
-    "tensorveil.mechanisms.private_offsets",
-    "tensorveil.mechanisms.private_range",
-    "tensorveil.mechanisms.input",
     "tensorveil.privacy.queries.gradients",
     "tensorveil.privacy.queries.moments",
-    "tensorveil.mechanisms.output",
-    "tensorveil.mechanisms.statistic",
-    "tensorveil.privacy.queries.sums.weighted_sums",
+    "tensorveil.privacy.queries.rows.exact_rows",
+    "tensorveil.privacy.queries.rows.normal_equations",
     "tensorveil.privacy.queries.sums.pairs",
+    "tensorveil.privacy.queries.sums.row_sums",
+    "tensorveil.privacy.queries.sums.totals",
+    "tensorveil.privacy.queries.sums.weighted_sums",
+    "tensorveil.privacy.queries.values.choices",
+    "tensorveil.privacy.queries.values.dense",
+    "tensorveil.privacy.queries.values.symbols",
+    "tensorveil.privacy.queries.values.values",
 )
 
 

@@ -48,7 +48,7 @@ def test_the_noise_on_solved_rows_has_the_stated_size(delta):
     class Keeper(NoiseSource):
         def rows(self, statistic, **parameters):
             released = super().rows(statistic, **parameters)
-            self.noise = released - statistic
+            self.noise = released - statistic * parameters["grid"]
             return released
 
         def gaussian(self, statistic, **parameters):
@@ -74,12 +74,12 @@ def test_bits_fit_the_sums_or_are_refused_before_anything_is_paid(most, multipli
     """The vault must not make the grid finer: the finer sums might not fit."""
     from tensorveil.privacy.noise.source import LARGEST_SCALE, grid_for
 
-    bits = feature_bits(most, GaussianEvent(multiplier))
+    bits = feature_bits(most, 3, GaussianEvent(multiplier))
     grid = 2.0 ** -(bits + 20)
     assert multiplier <= LARGEST_SCALE * grid
     assert grid <= grid_for(multiplier)
     assert bits + most.bit_length() <= MOST_BITS or multiplier < 0.3
-    assert 2.0 ** -feature_bits(most, PureEvent(multiplier)) * most < 2.0**MOST_BITS
+    assert feature_bits(most, 3, PureEvent(1.0)) + most.bit_length() <= MOST_BITS
 
 
 def test_counts_that_do_not_fit_their_noise_are_refused_before_anything_is_paid():
@@ -98,6 +98,14 @@ def test_counts_that_do_not_fit_their_noise_are_refused_before_anything_is_paid(
         made.check_pattern(Counted(), made.plan(family, BOUNDS, "value", 2.0, 1e-3, shape=SHAPE))
         with pytest.raises(tv.InputError, match="1,073,741,824 values"):
             made.check_pattern(Counted(), made.plan(family, BOUNDS, "value", 24.0, 1e-3, shape=SHAPE))
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1e4])
+@pytest.mark.parametrize("kind, block", [("cp", 0), ("tucker", "core"), ("cp", "offsets:1")])
+def test_pure_noise_of_any_size_fits_its_grid(kind, block, epsilon):
+    family, frozen = MODELS[kind]
+    plan = tv.OutputPerturbation(blocks=(block,), frozen=frozen).plan(family, BOUNDS, "value", epsilon, shape=SHAPE)
+    assert np.isfinite(tv.fit(OBSERVATIONS, plan, seed=0).predict(WHERE)).all()
 
 
 def test_rows_without_data_get_no_noise_and_stay():
@@ -171,6 +179,11 @@ def test_other_units_have_no_theorem(unit):
 def test_blocks_that_are_not_there_are_errors(blocks):
     with pytest.raises(tv.InputError):
         tv.OutputPerturbation(blocks=blocks).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=SHAPE)
+
+
+def test_rows_longer_than_the_proof_allows_for_are_refused_in_the_plan():
+    with pytest.raises(tv.InputError, match="4,096 numbers"):
+        tv.OutputPerturbation(blocks=(0,)).plan(tv.CP(rank=4097), BOUNDS, "value", 1.0, shape=(2, 2))
 
 
 def test_a_frozen_model_of_another_shape_is_an_error():

@@ -130,6 +130,11 @@ def test_wrong_options_are_errors(options):
         tv.StatisticPerturbation(**options)
 
 
+def test_rows_longer_than_the_proof_allows_for_are_refused_in_the_plan():
+    with pytest.raises(tv.InputError, match="4,096 numbers"):
+        tv.StatisticPerturbation().plan(tv.CP(rank=4097), BOUNDS, "value", 1.0, shape=(2, 2))
+
+
 def test_a_core_too_large_for_its_matrix_is_refused_in_the_plan():
     with pytest.raises(tv.InputError, match="core"):
         tv.StatisticPerturbation().plan(tv.Tucker(ranks=(9, 9, 9)), BOUNDS, "value", 1.0, shape=(20, 20, 20))
@@ -142,3 +147,12 @@ def test_a_plan_without_names_serves_observations_with_names(unit):
     named = tv.Observations(plain.coordinates, plain.values, plain.shape, mode_names=("user", "film", "day"))
     plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(rank=2), BOUNDS, unit, 1.0, 1e-6, shape=plain.shape)
     assert tv.fit(named, plan, seed=0).model == tv.fit(plain, plan, seed=0).model
+
+
+def test_pure_noise_that_does_not_fit_its_grid_is_refused_before_anything_is_paid():
+    """Rows of a large core reach far; a budget that is small but enough for the factor matrices is not for them."""
+    observations, family = small(shape=(8, 8, 8)), tv.Tucker(ranks=(8, 8, 8))
+    with pytest.raises(tv.InputError, match="grid steps"):
+        tv.StatisticPerturbation().plan(family, BOUNDS, "value", 2e-3, shape=(8, 8, 8))
+    enough = tv.StatisticPerturbation().plan(family, BOUNDS, "value", 5e-2, shape=(8, 8, 8))
+    assert np.isfinite(tv.fit(observations, enough, seed=0).predict(observations.coordinates)).all()

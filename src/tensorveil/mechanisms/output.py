@@ -29,6 +29,7 @@ from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.noise.source import GRID_BITS
 from tensorveil.privacy.plan import Plan, Request
+from tensorveil.privacy.queries.contributions import check_width
 from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS, ExactRows, row_features
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
@@ -104,10 +105,8 @@ class OutputPerturbation(Mechanism):
         need_unit("output perturbation", request.unit, ("value",), "for other units use statistic perturbation")
         blocks = self._blocks(request)
         shapes = request.family.block_shapes(request.shape)
-        coordinates = sum(
-            request.shape[block.number] if block.kind == "offsets" else math.prod(shapes[block.number])
-            for block in blocks
-        )
+        coordinates = sum(math.prod(_rows_and_width(request, block)) for block in blocks)
+        check_width(max(_rows_and_width(request, block)[1] for block in blocks))
         shares = [(1 - self.first_share) / len(blocks)] * len(blocks)
         stages: list[Stage] = []
         first = None
@@ -165,7 +164,7 @@ class OutputPerturbation(Mechanism):
         scales = np.where(known, VALUE_CHANGE * largest * FLOAT_MARGIN, 1.0)
         released, noise_variance = np.zeros((size, width)), 0.0
         if known.any():
-            bits = feature_bits(int(np.bincount(rows).max()), stage.event)
+            bits = feature_bits(int(np.bincount(rows).max()), width, stage.event)
             pure = isinstance(stage.event, PureEvent)
             asked = np.flatnonzero(known)
             query = ExactRows(features_of, block.number, whitening, scales, asked, bits, pure)
@@ -183,7 +182,8 @@ class OutputPerturbation(Mechanism):
             self.first.check_pattern(pattern, settings.first)
         for block, stage in zip(settings.blocks, plan.stages[-len(settings.blocks) :], strict=True):
             most = len(pattern) if block.kind == "core" else int(pattern.counts(block.number).max())
-            if feature_bits(most, stage.event) + most.bit_length() > MOST_BITS:
+            _, width = _rows_and_width(plan.request, block)
+            if feature_bits(most, width, stage.event) + most.bit_length() > MOST_BITS:
                 raise InputError(
                     f"epsilon must leave more noise where a row has {most:,} values, got {stage.event}; use less"
                 )
@@ -224,14 +224,24 @@ def largest_lengths(whitening: Floats, features: Floats, rows: Integers, size: i
     return largest
 
 
-def feature_bits(most_in_a_row: int, event: Event) -> int:
+def feature_bits(most_in_a_row: int, width: int, event: Event) -> int:
     """Bits of whitened features: as many as int64 sums and the grid of the noise allow; reads public counts."""
-    if not isinstance(event, GaussianEvent):
-        return min(24, MOST_BITS - most_in_a_row.bit_length())
-    exponent = math.frexp(event.noise_multiplier)[1]  # the noise is from 2^(exponent - 1) to 2^exponent
-    coarsest = GRID_BITS - VALUE_BITS + 1 - exponent
-    finest = 50 - VALUE_BITS - max(exponent, 0)
+    coarsest, reach = 4, 1.0
+    if isinstance(event, GaussianEvent):
+        reach = event.noise_multiplier
+        coarsest = GRID_BITS - VALUE_BITS + 1 - math.frexp(reach)[1]  # the vault need not make the grid finer
+    elif isinstance(event, PureEvent):
+        reach = 32 * width / event.epsilon
+    finest = 50 - VALUE_BITS - math.ceil(math.log2(max(reach, 1.0)))
     return max(coarsest, min(24, MOST_BITS - most_in_a_row.bit_length(), finest))
+
+
+def _rows_and_width(request: Request, block: Block) -> tuple[int, int]:
+    """How many rows a block has, and how many numbers one of them."""
+    if block.kind == "offsets":
+        return request.shape[block.number], 1
+    shape = request.family.block_shapes(request.shape)[block.number]
+    return (1, math.prod(shape)) if block.kind == "core" else (shape[0], shape[1])
 
 
 def _stage(request: Request, block: Block, event: Event) -> Stage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -14,7 +15,7 @@ from tensorveil.errors import InputError, SizeError
 from tensorveil.inference.priors import LEVELLED_VARIANCE
 from tensorveil.inference.rows import posterior_rows
 from tensorveil.kernels.dispatch import worth_compiling
-from tensorveil.kernels.reference.statistics import SMALLEST_LIMIT, feature_norms, row_matrices
+from tensorveil.kernels.reference.statistics import feature_norms, row_matrices
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.parts.level import ask_level, default_level_share, level_coordinates, level_stage
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
@@ -25,9 +26,10 @@ from tensorveil.models.cp import CPModel
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import PureEvent
+from tensorveil.privacy.noise.source import row_scale
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.queries.contributions import block_rows, check_noise, slice_weights
+from tensorveil.privacy.queries.contributions import block_rows, check_noise, check_width, slice_weights
 from tensorveil.privacy.queries.rows.normal_equations import STATISTIC_GRID, NormalEquations
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
@@ -95,6 +97,7 @@ class StatisticPerturbation(Mechanism):
                 f"the core must have at most {MAX_CORE_CELLS} cells here, ranks {ranks} give {np.prod(ranks)}; "
                 "lower them or use gradient perturbation"
             )
+        check_width(max(ranks))
         modes, blocks = offset_modes(request, _withheld(request)), _blocks(request)
         parts = 1 if request.unit.coordinates_public else 2
         level = default_level_share(request) if self.level_share is None else self.level_share
@@ -119,6 +122,13 @@ class StatisticPerturbation(Mechanism):
                 for what, change in zip(("right-hand sides", "matrices"), changes, strict=False):
                     event = next(remaining)
                     check_noise(event, change.bound)
+                    if isinstance(event, PureEvent):
+                        row_scale(
+                            *_rows_and_width(request, block),
+                            grid=change.grid,
+                            sensitivity=change.bound,
+                            epsilon=event.epsilon,
+                        )
                     stages.append(
                         Stage(
                             f"sweep {sweep + 1}, {name}, {what}",
@@ -196,7 +206,6 @@ def _public_matrices(pattern: Pattern, model: FactorModel, block: int, pure: boo
     width = int(model.block_widths[block])
     limits = np.zeros(size)
     feature_norms(*blocks, limits)
-    limits = np.maximum(limits, SMALLEST_LIMIT)
     H = np.zeros((size, width * (width + 1) // 2), dtype=np.int64)
     row_matrices(*blocks, slice_weights(pattern, where, pure), limits, H)
     return limits, np.flatnonzero(np.bincount(where, minlength=size)), np.asarray(H * STATISTIC_GRID)
@@ -225,8 +234,13 @@ def _blocks(request: Request) -> tuple[int, ...]:
     return (*modes, len(request.shape)) if request.family.name == "tucker" else tuple(modes)
 
 
+def _rows_and_width(request: Request, block: int) -> tuple[int, int]:
+    """How many rows a block has, and how many numbers one of them; the core is one row."""
+    shape = request.family.block_shapes(request.shape)[block]
+    return (1, math.prod(shape)) if block == len(request.shape) else (shape[0], shape[1])
+
+
 def _numbers(request: Request, block: int, parts: int) -> int:
     """How many numbers one half-sweep noises."""
-    shape = request.family.block_shapes(request.shape)[block]
-    size, width = (1, int(np.prod(shape))) if block == len(request.shape) else shape
-    return int(size) * int(width + (parts - 1) * width * (width + 1) // 2)
+    rows, width = _rows_and_width(request, block)
+    return rows * (width + (parts - 1) * width * (width + 1) // 2)

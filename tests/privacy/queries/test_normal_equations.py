@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
+from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.queries.base import Reading
@@ -129,7 +130,7 @@ def test_many_observations_give_the_sums_of_a_slow_oracle(monkeypatch):
     shape = (30, 20, 40)
     observations = data(3, shape, 0.65)
     shard = shard_of(observations, "value")
-    assert len(shard) > normal_equations.FEWEST_FAST
+    assert worth_compiling(len(shard), "cp")
     sorts = []
     sort = normal_equations.SortedEntries.of
     monkeypatch.setattr(

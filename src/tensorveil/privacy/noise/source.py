@@ -89,6 +89,30 @@ def grid_for(scale: float, bits: int = GRID_BITS) -> float:
     return _grid(math.ldexp(1.0, exponent - bits))
 
 
+def row_scale(count: int, width: int, *, grid: float, sensitivity: float, epsilon: float) -> float:
+    """The scale, in grid steps, of norm-exponential noise on so many rows; an error where the grid does not fit it.
+
+    All arguments are public, so that a plan can ask before anything is paid.
+    """
+    step = _grid(grid)
+    change = checks.positive_number("sensitivity", sensitivity, "a statistic that cannot change needs no noise")
+    budget = checks.positive_number("epsilon", epsilon)
+    changed = min(float(count), change / step)  # a row that changes does so by one step at least
+    left = budget - changed * row_slack(width)  # [R5]
+    if left < budget / 2:
+        raise InputError(
+            f"epsilon must be at least {2 * row_slack(width):.1g} a row of {width} numbers, got {budget!r} for "
+            f"{count} rows; use a larger epsilon"
+        )
+    scale = change / step / left * ROUND_UP  # [R6]
+    if not (scale >= SMALLEST_ROW_SCALE and scale * row_law(width).radius <= LARGEST_RADIUS):
+        raise InputError(
+            f"sensitivity / epsilon must be from 2^4 to 2^58 / {row_law(width).radius} grid steps for rows of "
+            f"{width}, got {scale:.3g}; change the grid, or plan with more epsilon"
+        )
+    return scale
+
+
 def round_to_grid(values: Floats, grid: float) -> Integers:
     """The nearest whole number of grid steps; a difference of d coordinates grows by at most grid * sqrt(d) in L2."""
     return _steps(np.rint(np.asarray(values, dtype=np.float64) / _grid(grid)))
@@ -188,28 +212,13 @@ class NoiseSource(SecretWords):
                 f"statistic must be a table (rows, width), of a width up to {LARGEST_WIDTH:,}, got shape "
                 f"{exact.shape}; reshape it"
             )
-        step = _grid(grid)
-        change = checks.positive_number("sensitivity", sensitivity, "a statistic that cannot change needs no noise")
-        budget = checks.positive_number("epsilon", epsilon)
         count, width = exact.shape
-        changed = min(float(count), change / step)  # a row that changes does so by one step at least
-        left = budget - changed * row_slack(width)  # [R5]
-        if left < budget / 2:
-            raise InputError(
-                f"epsilon must be at least {2 * row_slack(width):.1g} a row of {width} numbers, got {budget!r} for "
-                f"{count} rows; use a larger epsilon"
-            )
-        scale = change / step / left * ROUND_UP  # [R6]
-        if not (scale >= SMALLEST_ROW_SCALE and scale * row_law(width).radius <= LARGEST_RADIUS):
-            raise InputError(
-                f"sensitivity / epsilon must be from 2^4 to 2^58 / {row_law(width).radius} grid steps for rows of "
-                f"{width}, got {scale:.3g}; change the grid"
-            )
+        scale = row_scale(count, width, grid=grid, sensitivity=sensitivity, epsilon=epsilon)
         totals = np.clip(exact, -LARGEST_SUM, LARGEST_SUM) + self._row_steps(scale, count, width)
         lost = self._words(count) < UNIFORM_WORDS  # [R7] rare noise that is anything at all: it covers where rows end
         anything = self._words(np.count_nonzero(lost) * width).reshape(-1, width) >> np.uint64(1)
         totals[lost] = anything.astype(np.int64) - 2**62
-        return np.asarray(np.clip(totals, -LARGEST_SUM, LARGEST_SUM) * step)
+        return np.asarray(np.clip(totals, -LARGEST_SUM, LARGEST_SUM) * grid)
 
     def channel(self, symbols: Integers, channel: Channel) -> Integers:
         """One random output symbol for each input symbol (the index of its level), by the channel's integer table."""

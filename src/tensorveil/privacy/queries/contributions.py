@@ -22,6 +22,7 @@ CONTRIBUTION_STEPS = 2**30  # grid steps of a contribution of one
 CONTRIBUTION_GRID = 1.0 / CONTRIBUTION_STEPS
 SMALLEST_NOISE = 2.0**-4  # below it the finer grid could overflow
 LARGEST_NOISE = 2.0**17  # 2^50 steps of the finest grid in use
+LARGEST_WIDTH = 4096  # numbers of a row; its length in binary64 is then right to a relative error of 2^-42
 
 
 class Where(Protocol):
@@ -56,6 +57,12 @@ def check_noise(event: Event, sensitivity: float) -> None:
             f"epsilon must give every stage noise of at most {LARGEST_NOISE:,.0f} times one contribution, "
             f"got {scale:,.0f}; use more epsilon or fewer stages"
         )
+
+
+def check_width(width: int) -> None:
+    """Refuse rows of more numbers than the proofs' bound on rounded lengths covers."""
+    if width > LARGEST_WIDTH:
+        raise InputError(f"rows must have at most {LARGEST_WIDTH:,} numbers here, got {width:,}; lower the rank")
 
 
 def block_rows(where: Where, block: int) -> tuple[Integers, int]:

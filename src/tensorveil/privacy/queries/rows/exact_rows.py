@@ -12,12 +12,12 @@ from tensorveil.models.block_features import block_features
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
-from tensorveil.privacy.queries.contributions import Where, block_rows
+from tensorveil.privacy.queries.contributions import Where, block_rows, check_width
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
-LONGEST = (1 - 2.0**-45) / 2  # of a whitened feature; a half less the last bits of a length
+LONGEST = (1 - 2.0**-42) / 2  # of a whitened feature; a half less the last bits of a length
 MOST_BITS = 41  # of whitened features and of the count of a row together: sums then stay below 2^60
 
 
@@ -54,19 +54,22 @@ class ExactRows(Query):
     bits: int
     pure: bool
 
+    def __post_init__(self) -> None:
+        check_width(self.whitening.shape[-1])
+
     def theorem(self, unit: Unit) -> str:
         return "output-exact"
 
     def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
         where, phi = row_features(shard, self.model, self.block)
         most = int(np.bincount(where).max(initial=0))
-        if self.bits + most.bit_length() > MOST_BITS:  # [L3] counts are public
+        if self.bits + most.bit_length() > MOST_BITS:  # [L2] counts are public
             raise InputError(f"bits must be at most {MOST_BITS - most.bit_length()} for {most} values in a row")
         white = np.einsum("kij,kj->ki", self.whitening[where], phi) / self.scales[where, None]
-        short = np.linalg.norm(white, axis=1) <= LONGEST  # [L4] not so where a number is not finite
+        short = np.linalg.norm(white, axis=1) <= LONGEST  # [L3] not so where a number is not finite
         pieces = np.trunc(np.where(short[:, None], white, 0.0) * 2.0**self.bits).astype(np.int64)
         totals = np.zeros((len(self.scales), phi.shape[1]), dtype=np.int64)
-        np.add.at(totals, where, pieces * shard.steps[:, None])  # [L5] a value moves by at most 2 * 2^20 steps
+        np.add.at(totals, where, pieces * shard.steps[:, None])  # [L4] a value moves by at most 2 * 2^20 steps
         return (totals[self.rows],)
 
     @proves("output-exact")
