@@ -14,7 +14,6 @@ from tensorveil.privacy.noise.channels import (
     Channel,
     LatentPrior,
     design_channel,
-    dithered,
     quantize,
     telling_channel,
 )
@@ -182,18 +181,6 @@ def test_fourteen_levels() -> None:
     channel = design_channel(np.linspace(0, 1, 14), 5.0)
     assert within(channel, 5.0)
     assert channel.information > 0.8
-
-
-def test_dithering_is_right_on_average_keeps_levels_and_reads_one_value_at_a_time() -> None:
-    levels = (1.0, 2.0, 3.0, 4.0, 5.0)
-    for value in (1.0, 1.3, 2.75, 4.5, 5.0):
-        assert np.asarray(levels)[dithered(np.full(10_000, value), levels)].mean() == pytest.approx(value, abs=1e-3)
-    exact = np.random.default_rng(0).integers(0, 5, 1000)
-    assert np.array_equal(dithered(np.asarray(levels)[exact], levels), exact)
-    values = np.random.default_rng(1).uniform(1, 5, 1000)
-    changed = values.copy()
-    changed[7] = 5.0
-    assert np.flatnonzero(dithered(values, levels) != dithered(changed, levels)).tolist() == [7]
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 3.0])

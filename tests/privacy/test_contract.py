@@ -152,7 +152,7 @@ def test_a_release_bears_its_guarantee(case):
     assert again.model == release.model
     secret = tv.fit(observations, plan)
     assert secret.guarantee.publishable
-    if plan.settings.get("noise") != "channel":  # which at this epsilon may well change no value
+    if getattr(plan.settings, "noise", None) != "channel":  # which at this epsilon may well change no value
         assert secret.model != release.model
         assert secret.model != tv.fit(observations, plan).model
     cells = np.argwhere(np.ones(SHAPE))

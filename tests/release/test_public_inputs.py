@@ -157,9 +157,9 @@ def test_the_certificate_names_them_and_verify_misses_a_sentence_that_was_left_o
 
 def test_features_change_no_price_and_no_noise(films):
     class Recorder(NoiseSource):
-        def channel(self, values, channel):
+        def dithered_channel(self, values, channel):
             seen.append((values.copy(), channel.epsilon))
-            return super().channel(values, channel)
+            return super().dithered_channel(values, channel)
 
     observations, _ = rated()
     seen, prices = [], []

@@ -8,6 +8,7 @@ what was declared. (Handing over the noise *draws* instead would compare runs wh
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, final
@@ -19,6 +20,7 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import TensorveilError
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
+from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
@@ -131,7 +133,7 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
     if len(first.calls) != len(second.calls):
         raise ReplayError(f"both runs must make one number of calls, got {len(first.calls)} and {len(second.calls)}")
     used = tuple(_share(place, *pair) for place, pair in enumerate(zip(first.calls, second.calls, strict=True)))
-    _compare_costs(first.calls, second.calls, plan)
+    _compare_costs(first.calls, second.calls, plan, _cells(observations, plan, first.calls))
     if any(call.kind == "coins" for call in first.calls):
         other_coins = _Recorder(seed + 1, first.calls, fresh_coins=True)
         if not _identical(release.model, fit(observations, plan, noise=other_coins).model):
@@ -178,7 +180,24 @@ def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
     return share
 
 
-def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -> None:
+def _cells(observations: Observations, plan: Plan, calls: list[NoisyCall]) -> NDArray[np.int64] | None:
+    """A number for the cell of each kept observation, in the order that mechanisms read; None if that is private."""
+    if not plan.request.unit.coordinates_public:
+        return None
+    key = next(call.output for call in calls if call.kind == "key")
+    where = clip(observations, plan.request.bounds, plan.request.unit, key).coordinates
+    return np.unique(where, axis=0, return_inverse=True)[1].ravel()
+
+
+def _changed(mine: NoisyCall, theirs: NoisyCall, cells: NDArray[np.int64] | None) -> int:
+    """How many numbers of a statistic differ. Of one number per observation, several of one cell are a multiset."""
+    if cells is None or mine.statistic.shape != cells.shape:
+        return int((mine.statistic != theirs.statistic).sum())
+    before, after = (Counter(zip(cells.tolist(), call.statistic.tolist(), strict=True)) for call in (mine, theirs))
+    return (before - after).total()
+
+
+def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan, cells: NDArray[np.int64] | None) -> None:
     """The calls must cost no more than the events of the plan."""
     pure = precision = sampled = 0.0
     sampling = False
@@ -188,7 +207,7 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -
             free = getattr(plan.settings, "form", None) == "loop" and np.array_equal(call.statistic, other.statistic)
             pure += 0.0 if free else call.parameters["epsilon"]
         elif call.kind == "channel":
-            pure += call.parameters["channel"].epsilon * int((call.statistic != other.statistic).sum())
+            pure += call.parameters["channel"].epsilon * _changed(call, other, cells)
         elif call.kind == "coins":
             sampling = True
         elif call.kind == "gaussian":
@@ -206,7 +225,7 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan) -
     )
     noisy = [pair for pair in zip(mine, theirs, strict=True) if pair[0].kind == "gaussian"]
     if any(stage.theorem.startswith("input-") for stage in plan.stages):  # its Lemma 1: only numbers that change count
-        noised = sum(int((call.statistic != other.statistic).sum()) for call, other in noisy)
+        noised = sum(_changed(call, other, cells) for call, other in noisy)
     else:
         noised = sum(call.statistic.size for call, _ in noisy)
     if noised > plan.gaussian_coordinates:

@@ -60,4 +60,5 @@ class DenseCells(Query):
         largest = (VALUE_STEPS + abs(self.default)) * VALUE_GRID  # [L6] max(high - d, d - low)
         if self.pure:
             return (Change(Norm.L1, changes * largest, VALUE_GRID, changes),)  # [L7]
-        return (Change(Norm.L2, math.nextafter(math.sqrt(changes) * largest, math.inf), VALUE_GRID, changes),)
+        root = math.nextafter(math.sqrt(changes), math.inf)
+        return (Change(Norm.L2, math.nextafter(root * largest, math.inf), VALUE_GRID, changes),)  # both rounded up
