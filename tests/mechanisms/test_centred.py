@@ -62,7 +62,7 @@ def plan_for(epsilon, family=FAMILIES[0], solver=QUICK, shape=SHAPE):
 def bought(observations, paid, noise):
     """The range that is bought at these prices."""
     data = clip(observations, BOUNDS, Unit.of("value"), bytes(32))
-    event = PureEvent(2 * paid.quantile + paid.mean)
+    event = PureEvent(3 * paid.quantile + paid.mean)
     stage = Stage(STAGE, "input-centred", event, Sensitivity(None, None, "1 value"), Law.SEVERAL, "a range")
     return ask_range(Vault([data], [stage], 0, noise), paid)
 

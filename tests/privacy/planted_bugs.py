@@ -34,8 +34,8 @@ from privacy.planting import (
 from tensorveil.audit.lower_bounds import lower_bound_from_scores
 from tensorveil.audit.replays import replay
 from tensorveil.kernels.reference import gradients
-from tensorveil.mechanisms import input as input_perturbation
 from tensorveil.mechanisms import statistic
+from tensorveil.mechanisms.planning import levels
 from tensorveil.privacy import vault
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.channels import Channel
@@ -44,6 +44,7 @@ from tensorveil.privacy.queries.gradients import RowGradients
 from tensorveil.privacy.queries.rows import own_rows
 from tensorveil.privacy.queries.sums import row_sums
 from tensorveil.privacy.stages import Norm
+from tensorveil.privacy.vault import Vault
 from tensorveil.release import fitting
 
 SURE = 1 - 1e-6  # confidence of audits
@@ -113,14 +114,14 @@ def audit_gaussian() -> None:
     worlds: list[np.ndarray] = []
     for bound in (BOUNDS.low, BOUNDS.high):
         with pytest.MonkeyPatch.context() as patch:
-            sound = input_perturbation._noisy_steps
+            sound = Vault.values
 
             def listening(*arguments: Any, sound: Any = sound) -> Any:
-                noisy, variance = sound(*arguments)
-                worlds.append(noisy)
-                return noisy, variance
+                answer = sound(*arguments)
+                worlds.append(answer.values)
+                return answer
 
-            patch.setattr(input_perturbation, "_noisy_steps", listening)
+            patch.setattr(Vault, "values", listening)
             tv.fit(tv.Observations(where, np.full(len(where), bound), shape), plan)
     found = lower_bound_from_scores(*worlds, delta=delta, confidence=SURE, claim="gaussian")
     if found.refutes(plan.epsilon):
@@ -409,16 +410,16 @@ HAIR = Fraction(1, 10**9)
 
 @planted(
     "channel column off by a hair",
-    "input_perturbation.made_channel",
+    "levels.made_channel",
     "exact check of the table, in fractions",
     lambda: table_in_fractions(),
     "beyond it",
 )
 def column_off_by_a_hair(patch: Patch) -> None:
-    sound = input_perturbation.made_channel
+    sound = levels.made_channel
 
-    def bent(levels, epsilon):
-        channel = sound(levels, epsilon)
+    def bent(grid, epsilon):
+        channel = sound(grid, epsilon)
         counts = channel.counts.copy()
         symbol = counts.max(axis=1).argmax()
         high, low = counts[:, symbol].argmax(), counts[:, symbol].argmin()
@@ -432,7 +433,7 @@ def column_off_by_a_hair(patch: Patch) -> None:
             object.__setattr__(off, name, value)
         return off
 
-    patch.setattr(input_perturbation, "made_channel", bent)
+    patch.setattr(levels, "made_channel", bent)
 
 
 def exp_below(x: Fraction) -> Fraction:
@@ -446,7 +447,7 @@ def exp_below(x: Fraction) -> Fraction:
 
 def table_in_fractions() -> None:
     """The table that plan and run take, ratio by ratio, in fractions."""
-    channel = tv.InputPerturbation()._channel(BOUNDS, 1.0)
+    channel = levels.channel_on(None, BOUNDS, 1.0)
     bound = exp_below(Fraction(channel.epsilon))
     for column in channel.counts.T.tolist():
         if max(column) > bound * min(column):
