@@ -354,8 +354,8 @@ def test_at_small_epsilon_a_large_tensor_is_predicted_as_well_as_by_the_mean(uni
     where = all_coordinates(shape)[generator.random(math.prod(shape)) < 0.7]
     data = Observations(where, np.clip(3.4 + 1.1 * generator.standard_normal(len(where)), 1, 5), shape)
     plan = InputPerturbation().plan(CP(3), BOUNDS, unit, 0.1, shape=shape, expected_count=len(where))
-    error = np.sqrt(np.mean((fit(data, plan, seed=0).predict(where) - data.values) ** 2))
-    assert error < 1.05 * data.values.std()
+    errors = [np.sqrt(np.mean((fit(data, plan, seed=s).predict(where) - data.values) ** 2)) for s in range(4)]
+    assert np.mean(errors) < 1.05 * data.values.std()  # single runs are from 1.01 to 1.13 times it
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
