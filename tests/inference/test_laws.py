@@ -8,7 +8,8 @@ from scipy import stats
 
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.laws import NoisyNumbers, Symbols
-from tensorveil.privacy.noise.channels import design_channel, quantize
+from tensorveil.mechanisms.planning.channel_design import design_channel
+from tensorveil.privacy.noise.channels import quantize
 from tensorveil.privacy.noise.source import NoiseSource
 
 LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)

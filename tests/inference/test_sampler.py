@@ -10,9 +10,10 @@ from tensorveil.inference.posterior import sampler as posterior
 from tensorveil.inference.posterior.laws import NoisyNumbers, Symbols
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.kernels import dispatch
+from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
-from tensorveil.privacy.noise.channels import design_channel, quantize
+from tensorveil.privacy.noise.channels import quantize
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.solvers.als import ALS
 

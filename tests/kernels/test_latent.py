@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from tensorveil.kernels.reference import latent
-from tensorveil.privacy.noise.channels import design_channel
+from tensorveil.mechanisms.planning.channel_design import design_channel
 
 UNLIKELY = 1e-6
 LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)

@@ -16,12 +16,13 @@ from tensorveil.errors import InputError, SizeError, UnprovenError
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.mechanisms import input as input_perturbation
 from tensorveil.mechanisms.input import LEVELS_CHOSEN, InputPerturbation
+from tensorveil.mechanisms.planning.channel_design import design_channel, dithered_channel, recalibrated
 from tensorveil.mechanisms.planning.levels import channel_levels
 from tensorveil.mechanisms.with_offsets import WithOffsets
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.noise.channels import design_channel, dithered_channel, quantize, recalibrated
+from tensorveil.privacy.noise.channels import quantize
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.release.fitting import fit
 from tensorveil.release.ledger.ledger import Ledger

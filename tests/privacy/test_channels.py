@@ -9,14 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorveil.errors import InputError
-from tensorveil.privacy.noise.channels import (
-    BITS,
-    Channel,
-    LatentPrior,
-    design_channel,
-    quantize,
-    telling_channel,
-)
+from tensorveil.mechanisms.planning.channel_design import LatentPrior, design_channel, telling_channel
+from tensorveil.privacy.noise.channels import BITS, Channel, quantize
 
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
 

@@ -16,9 +16,9 @@ from scipy import stats
 
 from tensorveil.errors import InputError
 from tensorveil.kernels import sampling
+from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.privacy.noise import secret_words
 from tensorveil.privacy.noise import source as noise
-from tensorveil.privacy.noise.channels import design_channel
 from tensorveil.privacy.noise.source import NoiseSource, check_headroom, grid_for, round_to_grid, round_toward_zero
 
 UNLIKELY = 1e-6  # seeds are fixed: a failure is a change of the code, not bad luck

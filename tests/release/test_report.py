@@ -38,7 +38,7 @@ def release_of(
         blocks[0] = np.zeros_like(blocks[0])
         offsets[0] = None
     model = Completion(Offsets(0.1, offsets), family.model(blocks), 1.0, 5.0, withheld_mode=withheld)
-    guarantee = Guarantee.of_plan(plan, seeded=seeded, joint=joint)
+    guarantee = Guarantee.of_run(plan, (), seeded=seeded, joint=joint)
     return tv.Release(model, guarantee, plan, mode_names=mode_names, **names)
 
 

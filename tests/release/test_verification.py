@@ -242,7 +242,7 @@ def test_every_stage_of_every_mechanism_says_what_noise_it_pays_for(mechanism, u
     plan = mechanism.plan(
         tv.CP(2), tv.Bounds(1, 5), unit, 3.7, delta, shape=SHAPE, mode_names=NAMES, at_most=7 if ":" in unit else None
     )
-    guarantee = Guarantee.of_plan(plan, seeded=False, joint=False)
+    guarantee = Guarantee.of_run(plan, (), seeded=False, joint=False)
     model = Completion(Offsets.none(3), tv.CPModel([np.ones((size, 2)) for size in SHAPE]), 1.0, 5.0)
     certificate = Certificate.of(tv.Release(model, guarantee, plan, mode_names=NAMES))
     statements.stages(certificate)

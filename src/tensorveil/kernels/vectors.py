@@ -4,8 +4,8 @@ A fast kernel knows its number of modes and its rank when it is compiled: they a
 `Constants(N, R)`, so that each pair has its own machine code, which is cached on disk like that of any kernel. The
 innermost steps are instructions on vectors of 32 bytes (8 single or 4 double numbers), row after row. Every sum has a
 fixed order, which the compiler may not change. The reference kernels follow the same order where both must give the
-same integers: one partial sum for each of `LANES` numbers, `fma` for each product that is added, and the sum of the
-four partial sums in pairs, (0 + 1) + (2 + 3).
+same integers (fused.py): one partial sum for each of `LANES` numbers, `fma` for each product that is added, and the
+sum of the four partial sums in pairs, (0 + 1) + (2 + 3).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,6 @@ declared: Any = cgutils.get_or_insert_function
 for_range: Any = cgutils.for_range
 alloca: Any = cgutils.alloca_once
 VECTOR_BYTES = 32  # on every machine: the number of lanes decides the order of sums
-LANES = VECTOR_BYTES // 8  # double numbers in a vector
 LINE = 64  # bytes of a cache line
 AHEAD = 8  # entries between prefetching rows and using them; lists of entries end with as many spare entries
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
@@ -236,16 +235,6 @@ def _as(builder: Any, address: Any, kind: Any) -> Any:
 def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     """Where the numbers of an array begin."""
     return context.make_array(kind)(context, builder, array).data
-
-
-@intrinsic
-def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """a b + c in double precision, rounded once, as each lane of the fast kernels does."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return Code(context, builder, types.float64).fma(*args)
-
-    return types.float64(types.float64, types.float64, types.float64), code
 
 
 @intrinsic

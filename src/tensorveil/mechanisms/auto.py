@@ -28,6 +28,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "statistic": StatisticPerturbation,
     "sums": SumPerturbation,
 }
+OURS = (*MECHANISMS.values(), WithOffsets)
 LONG_ROWS = 500  # observations of an index from which on gradients tell more than sums: 54 on MovieLens, 5,000 on 100^3
 NAMES = ("auto", *MECHANISMS)
 FAMILIES = ("cp", "tucker")
@@ -60,6 +61,12 @@ def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mech
     name = mechanism.name if isinstance(mechanism, Mechanism) else mechanism
     shrunk = unit.coordinates_public and name in ("auto", InputPerturbation.name)
     return CP(min(RANK_OF_POSTERIOR if shrunk else RANK_OF_OTHERS, sorted(shape)[-2]))
+
+
+def foreign_mechanisms(mechanism: Mechanism) -> tuple[str, ...]:
+    """Names of the mechanisms, this one and those that it runs inside, that are not this library's own."""
+    inside = tuple(name for one in mechanism.inner_mechanisms for name in foreign_mechanisms(one))
+    return inside if type(mechanism) in OURS else (type(mechanism).__qualname__, *inside)
 
 
 def choose(name: str, request: Request) -> Choice:

@@ -18,6 +18,7 @@ from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.accounting import composition as accounting
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.guarantee import SECRET_NOISE
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.stages import Stage
@@ -159,7 +160,7 @@ def checked_by_code(request: Request) -> tuple[str, ...]:
     return (
         f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}] before anything reads them",
         f"shape, bounds, ranks, steps and noise scales are fixed {looked}",
-        "noise comes from a cryptographic generator keyed by the operating system",
+        SECRET_NOISE,
     )
 
 

@@ -24,6 +24,7 @@ from tensorveil.inference.values.noisy import MOST_FOR_SYMBOLS, Noisy, Target, f
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.parts.centred import STAGE as VALUES
 from tensorveil.mechanisms.parts.centred import complete_centred
+from tensorveil.mechanisms.planning.channel_design import recalibrated
 from tensorveil.mechanisms.planning.levels import (
     CONTINUOUS,
     are_continuous,
@@ -35,7 +36,7 @@ from tensorveil.mechanisms.planning.private_range import LEAST_EPSILON
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
-from tensorveil.privacy.noise.channels import quantize, recalibrated
+from tensorveil.privacy.noise.channels import quantize
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request

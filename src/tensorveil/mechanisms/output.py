@@ -120,7 +120,9 @@ class OutputPerturbation(Mechanism):
             events, first, coordinates = budget_with(request, self.first, self.first_share, shares, coordinates)
             stages += [replace(stage, name=f"{FIRST}, {stage.name}") for stage in first.stages]
         stages += [_stage(request, block, event) for block, event in zip(blocks, events, strict=True)]
-        trusted = () if self.frozen is None else ("the frozen model was chosen without looking at the data",)
+        trusted: tuple[str, ...] = ("the frozen model was chosen without looking at the data",)
+        if first is not None:
+            trusted = self.first.design(first.request).assumptions_trusted
         return Design(tuple(stages), Settings(blocks, first), coordinates, trusted)
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:

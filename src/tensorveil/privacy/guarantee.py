@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.metadata import version
@@ -16,10 +17,12 @@ from tensorveil.privacy.plan import Plan, rounded_up
 from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
+from tensorveil.privacy.vault import Receipt
 
 STATUSES = ("proven", "claimed", "none")
 SCHEMA_VERSION = 1
 LARGE = 1e6  # a factor beyond this is told as a power of e
+SECRET_NOISE = "noise comes from a cryptographic generator keyed by the operating system"
 OUR_PROOFS = "tensorveil's proofs (docs/proofs)"
 SOFTWARE = ("tensorveil", "numpy", "numba", "randomgen", "dp-accounting", "matplotlib")
 
@@ -106,16 +109,37 @@ class Guarantee:
         checks.choice("status", self.status, STATUSES)
 
     @classmethod
-    def of_plan(cls, plan: Plan, *, seeded: bool, joint: bool, stated_modes: tuple[str, ...] = ()) -> Guarantee:
-        """The guarantee of a run of this plan; labels of `stated_modes` are public by the caller's word alone."""
+    def of_run(
+        cls,
+        plan: Plan,
+        receipts: Sequence[Receipt],
+        *,
+        seeded: bool,
+        joint: bool,
+        foreign: Sequence[str] = (),
+        stated_modes: tuple[str, ...] = (),
+    ) -> Guarantee:
+        """The guarantee of a run of this plan, whose answers left these receipts.
+
+        Parameters
+        ----------
+        plan, receipts : what was paid, and what was answered for it
+        seeded, joint : whether the noise came from a seed; whether rows of a mode are withheld
+        foreign : names of mechanisms that are not this library's: they might reach the data around the vault
+        stated_modes : modes whose labels are public by the caller's word alone
+        """
         request = plan.request
+        if not {receipt.stage for receipt in receipts} <= set(plan.stages):
+            raise InputError("receipts must be for the stages of the plan, got others; run the plan that was made")
+        reasons = [f"{name} is not a mechanism of this library, so that nobody proved it" for name in foreign]
         names = tuple(dict.fromkeys(stage.theorem for stage in plan.stages))
         return cls(
             plan.epsilon,
             plan.delta,
             request.unit_text,
-            "proven",
+            "claimed" if reasons else "proven",
             OUR_PROOFS,
+            reasons=tuple(reasons),
             seeded=seeded,
             neighbours=request.unit.neighbours(request.unit_name),
             released=what_is_released(request.unit_name if joint else None),
@@ -123,7 +147,7 @@ class Guarantee:
             stages=plan.stages,
             theorems=tuple(f"{name} ({THEOREMS[name].source})" for name in names),
             assumptions_checked=tuple(
-                text for text in plan.assumptions_checked if not (seeded and text.startswith("noise comes from"))
+                text for text in plan.assumptions_checked if not (seeded and text == SECRET_NOISE)
             ),
             assumptions_trusted=(
                 *plan.assumptions_trusted,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,16 @@ from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussi
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.laws import Law, NoiseLaw
-from tensorveil.privacy.noise.source import NoiseSource, grid_for
+from tensorveil.privacy.noise.source import LARGEST_SUM, NoiseSource, grid_for
 from tensorveil.privacy.queries.base import Change, Integers, Query, residual_shard
-from tensorveil.privacy.queries.values.choices import Choice
-from tensorveil.privacy.queries.values.symbols import Symbols
-from tensorveil.privacy.queries.values.values import Values
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
+
+if TYPE_CHECKING:  # the vault takes any query; these name what some of its methods ask of one
+    from tensorveil.privacy.queries.values.choices import Choice
+    from tensorveil.privacy.queries.values.symbols import Symbols
+    from tensorveil.privacy.queries.values.values import Values
 
 Floats = NDArray[np.float64]
 T = TypeVar("T", np.float64, np.int64)
@@ -304,8 +306,9 @@ class Vault:
                     "the noise must be at least 2^-20 of the largest single contribution, "
                     f"got std {law.scale:.3g}; use less epsilon"
                 )
+            limit = LARGEST_SUM // factor  # clamping enlarges no change, and no product overflows
             values = self._noise.gaussian(
-                total * np.int64(factor), grid=grid, sensitivity=change.bound, noise_std=law.scale
+                np.clip(total, -limit, limit) * np.int64(factor), grid=grid, sensitivity=change.bound, noise_std=law.scale
             )
         return Answer(values, law)
 

@@ -11,7 +11,7 @@ from tensorveil import checks
 from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.auto import Choice, choose, family_of
+from tensorveil.mechanisms.auto import Choice, choose, family_of, foreign_mechanisms
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, check_public, clip
@@ -180,10 +180,12 @@ def fit(
     with paying(ledger, dataset, plan, observations, trusted) as reservation:
         vault = Vault([data], plan.stages, plan.gaussian_coordinates, source)
         completion = plan.mechanism.run(vault, plan, progress)
-        guarantee = Guarantee.of_plan(
+        guarantee = Guarantee.of_run(
             plan,
+            vault.receipts,
             seeded=not trusted,
             joint=completion.withheld_mode is not None,
+            foreign=foreign_mechanisms(plan.mechanism),
             stated_modes=observations.stated_modes,
         )
         return Release(

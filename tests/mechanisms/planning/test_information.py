@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.mechanisms.planning.information import (
     best_weights,
     expected_error_of_channel,
@@ -13,7 +14,6 @@ from tensorveil.mechanisms.planning.information import (
     sums_are_better,
 )
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
-from tensorveil.privacy.noise.channels import design_channel
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.units import Unit

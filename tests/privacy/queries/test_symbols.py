@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tensorveil.data.observations import Observations
+from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
-from tensorveil.privacy.noise.channels import design_channel
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.queries.values.symbols import Symbols

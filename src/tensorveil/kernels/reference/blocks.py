@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.fused import LANES, fma
 from tensorveil.kernels.reference import cp, tucker
-from tensorveil.kernels.vectors import LANES, fma
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

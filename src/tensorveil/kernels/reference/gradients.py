@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.fused import LANES
 from tensorveil.kernels.reference.blocks import (
     Coordinates,
     Floats,
@@ -19,7 +20,6 @@ from tensorveil.kernels.reference.blocks import (
     sum_of_lanes,
     work_size,
 )
-from tensorveil.kernels.vectors import LANES
 
 # Computed norms have a relative error of at most (d + 4) 2^-53, where d numbers are squared; this covers d up to 2^27.
 INSIDE = 1.0 - 2.0**-24

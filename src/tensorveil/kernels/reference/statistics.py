@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.fused import LANES
 from tensorveil.kernels.reference.blocks import (
     Floats,
     Integers,
@@ -14,7 +15,6 @@ from tensorveil.kernels.reference.blocks import (
     sum_of_lanes,
     work_size,
 )
-from tensorveil.kernels.vectors import LANES
 
 STATISTIC_STEPS = 2.0**32  # grid steps in one
 SQUARE_ROOT_OF_TWO = np.sqrt(2.0)

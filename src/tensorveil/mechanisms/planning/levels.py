@@ -7,9 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from tensorveil.mechanisms.planning.channel_design import design_channel, dithered_channel, telling_channel
 from tensorveil.mechanisms.planning.private_range import LEVELS
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.noise.channels import Channel, design_channel, dithered_channel, telling_channel
+from tensorveil.privacy.noise.channels import Channel
 
 CONTINUOUS = "continuous"  # levels
 WHOLE_LEVELS = range(5, 15)  # whole bounds 4 to 13 apart: every whole number is a level

@@ -16,8 +16,9 @@ import numpy as np
 
 from tensorveil.inference.values.centred import information_of
 from tensorveil.inference.values.private_range import PrivateRange
+from tensorveil.mechanisms.planning.channel_design import LatentPrior, design_channel, dithered_channel
 from tensorveil.privacy.accounting.events import float_above
-from tensorveil.privacy.noise.channels import Channel, LatentPrior, design_channel, dithered_channel
+from tensorveil.privacy.noise.channels import Channel
 
 QUANTILE_RANKS = 0.02  # of n, the error of a quantile's rank that is negligible: a tenth of a standard deviation
 QUANTILE_WORTH = 8.0  # twice the log of how many cells are as good as wrong to one as good as right

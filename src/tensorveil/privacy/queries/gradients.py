@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tensorveil.errors import InputError
 from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference import gradients
-from tensorveil.models.factor_model import LARGEST_PARAMETER, FactorModel
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.source import check_headroom, grid_for
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
@@ -21,6 +20,10 @@ from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 from tensorveil.solvers.gradient_sums import joint_sums, local_order
 
+if TYPE_CHECKING:
+    from tensorveil.models.factor_model import FactorModel
+
+LARGEST_NUMBER = 2.0**8  # of a state: the norms of its gradients are then far from overflow
 MOST_PARAMETERS = 2**27  # what the rounding of norms allows for: kernels/reference/gradients.py
 SMALLEST_NORM = 2.0**-30  # far above numbers whose squares vanish
 ROW_BITS = 22  # a sum of 2^30 rows of at most 2^23 grid steps is exact as a float
@@ -41,9 +44,9 @@ def check_norm(norm: float) -> None:
 def _check_state(model: FactorModel, mean: float) -> None:
     """Refuse states at which a gradient might not be a finite number."""
     check_parameters(model.parameters.size)
-    if not (np.abs(model.parameters).max() <= LARGEST_PARAMETER and abs(mean) <= 1):
+    if not (np.abs(model.parameters).max() <= LARGEST_NUMBER and abs(mean) <= 1):
         raise InputError(
-            f"a state must have numbers of at most {LARGEST_PARAMETER:g} and a mean of at most 1 in magnitude, "
+            f"a state must have numbers of at most {LARGEST_NUMBER:g} and a mean of at most 1 in magnitude, "
             "got others; clip them"
         )
 

@@ -15,13 +15,11 @@ from tensorveil.kernels.reference.statistics import STATISTIC_STEPS, right_sides
 from tensorveil.models.algebra import square_matrices
 from tensorveil.models.block_features import largest_feature, typical_feature
 from tensorveil.models.factor_model import FactorModel
-from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.queries.base import Floats, Reading
+from tensorveil.privacy.queries.own_offsets import own_offsets
 
-OFFSET_RIDGE = 2.0  # residual variance over the variance of an own offset; generic
 ROW_RIDGE = 2.0  # the same for an own row, in units of the features' own size
-OFFSET_STEPS = 2.0**32  # grid steps in one: sums of whole numbers do not depend on the order of the observations
 
 
 def with_own_rows(shard: BoundedObservations, reading: Reading, model: FactorModel) -> tuple[Reading, FactorModel]:
@@ -30,15 +28,6 @@ def with_own_rows(shard: BoundedObservations, reading: Reading, model: FactorMod
     offsets = own_offsets(shard, reading.values(shard), reading.offsets, mode)
     own = replace(reading, offsets=reading.offsets.with_mode(mode, offsets))
     return own, model.with_block(mode, own_rows(shard, own, model, mode))
-
-
-def own_offsets(shard: BoundedObservations, values: Floats, offsets: Offsets, mode: int) -> Floats:
-    """The mean residual of each slice, shrunk; it reads that slice's observations and released offsets only. [P1]"""
-    residuals = values - offsets.at(shard.coordinates)
-    slices, size = shard.index(mode), shard.shape[mode]
-    sums = np.zeros(size, dtype=np.int64)
-    np.add.at(sums, slices, np.rint(residuals * OFFSET_STEPS).astype(np.int64))
-    return np.asarray(sums / OFFSET_STEPS / (np.bincount(slices, minlength=size) + OFFSET_RIDGE))
 
 
 def own_rows(shard: BoundedObservations, reading: Reading, model: FactorModel, mode: int) -> Floats:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tensorveil.errors import InputError
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.queries.rows.own_rows import own_offsets
+from tensorveil.privacy.queries.own_offsets import own_offsets
 
 Floats = NDArray[np.float64]
 
