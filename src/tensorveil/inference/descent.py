@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from tensorveil.kernels import hashing
 from tensorveil.models.algebra import mode_product, unfold
-from tensorveil.models.factor_model import FactorModel, ModelFamily
+from tensorveil.models.factor_model import LARGEST_PARAMETER, FactorModel, ModelFamily
 
 Floats = NDArray[np.float64]
 
-LARGEST_PARAMETER = 2.0**8  # keeps every product of a prediction finite
 TINY = 1e-30
 SMALLEST_SPREAD = 2.0**-7
 MEAN_VARIANCE = 1 / 9  # of a mean that is known to lie between -1 and 1

@@ -15,6 +15,8 @@ from tensorveil.kernels.reference import blocks
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+LARGEST_PARAMETER = 2.0**8  # models whose numbers keep to it have finite predictions and gradients
+
 
 class ModelFamily(ABC):
     """A kind of model and its rank, before any number is known: `CP(rank=3)`, `Tucker(ranks=(4, 4, 2))`."""

@@ -154,3 +154,26 @@ def test_grids_on_which_a_sum_could_overflow_are_refused():
     JointGradients(model(CP(2)), 0.0, 1.0, 2.0**-30, False)
     with pytest.raises(InputError, match=r"2\^61"):
         JointGradients(model(CP(2)), 0.0, 1.0, 2.0**-31, False)
+
+
+@pytest.mark.parametrize("number", [-257.0, 1e300])
+def test_states_with_gradients_that_might_not_be_finite_are_refused(number):
+    """Their steps would be cast to any whole number, e.g. -2^63; a model itself refuses NaN and infinity."""
+    blocks = [np.full((size, 1), 0.5) for size in SHAPE]
+    blocks[1][2, 0] = number
+    broken = CP(1).model(blocks)
+    with pytest.raises(InputError, match="a state must have numbers"):
+        JointGradients(broken, 0.0, 1.0, GRID, False)
+    with pytest.raises(InputError, match="a state must have numbers"):
+        RowGradients(broken, 0.0, np.ones(3), ())
+    for mean in (number, math.nan):
+        with pytest.raises(InputError, match="a mean of at most 1"):
+            JointGradients(model(CP(2)), mean, 1.0, GRID, False)
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf, 0.0, 1e-160])
+def test_norms_that_could_not_be_compared_with_are_refused(norm):
+    with pytest.raises(InputError, match="clip norm"):
+        JointGradients(model(CP(2)), 0.0, norm, GRID, False)
+    with pytest.raises(InputError, match="clip norm"):
+        RowGradients(model(CP(2)), 0.0, np.array([1.0, norm, 1.0]), ())

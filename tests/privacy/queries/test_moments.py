@@ -8,6 +8,7 @@ import pytest
 
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.data.observations import Observations
+from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
 from tensorveil.privacy.queries.moments import COUNT_WEIGHT, Counts, UnitMoments
 from tensorveil.privacy.units import Unit
@@ -123,3 +124,9 @@ def test_counts_are_how_often_an_index_occurs():
     data = shard(table(), "entry")
     for mode, counts in enumerate(Counts(3).of(data)):
         assert counts.tolist() == [data.coordinates[:, mode].tolist().count(index) for index in range(SHAPE[mode])]
+
+
+@pytest.mark.parametrize("size, norm", [(0.0, 1.0), (math.nan, 1.0), (1e300, 1.0), (1.0, math.nan), (1.0, 1e-160)])
+def test_scales_on_which_lengths_could_not_be_computed_are_refused(size, norm):
+    with pytest.raises(InputError, match=r"size|clip norm"):
+        UnitMoments(size, norm, (), GRID, pure=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensorveil.errors import InputError
 from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference import gradients
-from tensorveil.models.factor_model import FactorModel
+from tensorveil.models.factor_model import LARGEST_PARAMETER, FactorModel
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.source import check_headroom, grid_for
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
@@ -22,6 +22,7 @@ from tensorveil.privacy.units import Unit
 from tensorveil.solvers.gradient_sums import joint_sums, local_order
 
 MOST_PARAMETERS = 2**27  # what the rounding of norms allows for: kernels/reference/gradients.py
+SMALLEST_NORM = 2.0**-30  # far above numbers whose squares vanish
 ROW_BITS = 22  # a sum of 2^30 rows of at most 2^23 grid steps is exact as a float
 
 
@@ -29,6 +30,22 @@ def check_parameters(count: int) -> None:
     """Refuse models of more numbers than the proof's bound on rounded norms covers."""
     if count > MOST_PARAMETERS:
         raise InputError(f"a model must have at most 2^27 numbers, got {count:,}; lower the rank")
+
+
+def check_norm(norm: float) -> None:
+    """Refuse clip norms so small that the norms compared with them could not be computed."""
+    if not SMALLEST_NORM <= norm < np.inf:  # false for NaN, too
+        raise InputError(f"a clip norm must be at least 2^-30 and finite, got {norm!r}; rescale the model")
+
+
+def _check_state(model: FactorModel, mean: float) -> None:
+    """Refuse states at which a gradient might not be a finite number."""
+    check_parameters(model.parameters.size)
+    if not (np.abs(model.parameters).max() <= LARGEST_PARAMETER and abs(mean) <= 1):
+        raise InputError(
+            f"a state must have numbers of at most {LARGEST_PARAMETER:g} and a mean of at most 1 in magnitude, "
+            "got others; clip them"
+        )
 
 
 @final
@@ -59,7 +76,8 @@ class JointGradients(Query):
     sampled: bool
 
     def __post_init__(self) -> None:
-        check_parameters(self.model.parameters.size)
+        _check_state(self.model, self.mean)
+        check_norm(self.clip_norm)
         check_headroom(MOST_OBSERVATIONS, self.clip_norm, self.grid)  # [L4]
 
     def theorem(self, unit: Unit) -> str:
@@ -121,6 +139,11 @@ class RowGradients(Query):
     mean: float
     clip_norms: Floats
     rows: tuple[NDArray[np.bool_], ...]
+
+    def __post_init__(self) -> None:
+        _check_state(self.model, self.mean)
+        for norm in self.clip_norms:
+            check_norm(float(norm))
 
     def theorem(self, unit: Unit) -> str:
         return "gradient-rows"

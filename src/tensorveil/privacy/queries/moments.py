@@ -7,10 +7,12 @@ from typing import final
 
 import numpy as np
 
+from tensorveil.errors import InputError
 from tensorveil.kernels.reference.gradients import INSIDE
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.source import check_headroom, round_toward_zero
 from tensorveil.privacy.queries.base import Change, Integers, Query
+from tensorveil.privacy.queries.gradients import check_norm
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
@@ -30,7 +32,7 @@ class UnitMoments(Query):
     Attributes
     ----------
     size : float
-        A public typical number of observations per unit; it sets the scale.
+        A public typical number of observations per unit, from 1 to 2^30; it sets the scale.
     clip_norm : float
         Longer vectors are shortened to this L2 norm.
     counted : tuple of int
@@ -48,6 +50,9 @@ class UnitMoments(Query):
     pure: bool
 
     def __post_init__(self) -> None:
+        if not 1 <= self.size <= MOST_OBSERVATIONS:
+            raise InputError(f"size must be from 1 to 2^30 observations, got {self.size!r}; correct it")
+        check_norm(self.clip_norm)
         check_headroom(MOST_OBSERVATIONS, self.clip_norm, self.grid)
 
     def theorem(self, unit: Unit) -> str:
