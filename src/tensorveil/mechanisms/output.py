@@ -26,11 +26,9 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
-from tensorveil.privacy.bounds import VALUE_STEPS
-from tensorveil.privacy.noise.source import GRID_BITS
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.contributions import check_width
-from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS, ExactRows, row_features
+from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS, ExactRows, feature_bits, row_features
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
 
@@ -41,7 +39,6 @@ FIRST = "first stage"  # what the names of the first mechanism's stages begin wi
 FLOAT_MARGIN = 1 + 2.0**-40  # covers the last bits of a division
 LARGEST_MULTIPLIER = 2.0**20  # beyond it the grid would be too coarse
 VALUE_CHANGE = 2.0  # one centred value, replaced, moves by at most this
-VALUE_BITS = VALUE_STEPS.bit_length() - 1
 TYPICAL_OFFSET = 0.1  # mean square of the offsets of a mode; generic
 RIDGE_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises nothing
 
@@ -224,18 +221,6 @@ def largest_lengths(whitening: Floats, features: Floats, rows: Integers, size: i
     largest = np.zeros(size)
     np.maximum.at(largest, rows, lengths)
     return largest
-
-
-def feature_bits(most_in_a_row: int, width: int, event: Event) -> int:
-    """Bits of whitened features: as many as int64 sums and the grid of the noise allow; reads public counts."""
-    coarsest, reach = 4, 1.0
-    if isinstance(event, GaussianEvent):
-        reach = event.noise_multiplier
-        coarsest = GRID_BITS - VALUE_BITS + 1 - math.frexp(reach)[1]  # the vault need not make the grid finer
-    elif isinstance(event, PureEvent):
-        reach = 32 * width / event.epsilon
-    finest = 50 - VALUE_BITS - math.ceil(math.log2(max(reach, 1.0)))
-    return max(coarsest, min(24, MOST_BITS - most_in_a_row.bit_length(), finest))
 
 
 def _rows_and_width(request: Request, block: Block) -> tuple[int, int]:

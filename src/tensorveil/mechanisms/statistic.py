@@ -26,10 +26,9 @@ from tensorveil.models.cp import CPModel
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import PureEvent
-from tensorveil.privacy.noise.source import row_scale
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.queries.contributions import block_rows, check_noise, check_width, slice_weights
+from tensorveil.privacy.queries.contributions import block_rows, check_row_noise, check_width, slice_weights
 from tensorveil.privacy.queries.rows.normal_equations import STATISTIC_GRID, NormalEquations
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
@@ -121,14 +120,7 @@ class StatisticPerturbation(Mechanism):
                 name = "core" if block == len(request.shape) else request.mode_names[block]
                 for what, change in zip(("right-hand sides", "matrices"), changes, strict=False):
                     event = next(remaining)
-                    check_noise(event, change.bound)
-                    if isinstance(event, PureEvent):
-                        row_scale(
-                            *_rows_and_width(request, block),
-                            grid=change.grid,
-                            sensitivity=change.bound,
-                            epsilon=event.epsilon,
-                        )
+                    check_row_noise(event, change.bound, change.grid, *_rows_and_width(request, block))
                     stages.append(
                         Stage(
                             f"sweep {sweep + 1}, {name}, {what}",

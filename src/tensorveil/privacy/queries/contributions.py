@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tensorveil.errors import InputError
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.noise.source import row_scale
 from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]
@@ -57,6 +58,13 @@ def check_noise(event: Event, sensitivity: float) -> None:
             f"epsilon must give every stage noise of at most {LARGEST_NOISE:,.0f} times one contribution, "
             f"got {scale:,.0f}; use more epsilon or fewer stages"
         )
+
+
+def check_row_noise(event: Event, sensitivity: float, grid: float, count: int, width: int) -> None:
+    """`check_noise` for so many rows of so many numbers: pure noise on wide rows reaches further."""
+    check_noise(event, sensitivity)
+    if isinstance(event, PureEvent):
+        row_scale(count, width, grid=grid, sensitivity=sensitivity, epsilon=event.epsilon)
 
 
 def check_width(width: int) -> None:

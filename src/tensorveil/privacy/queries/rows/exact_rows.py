@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -10,13 +11,16 @@ import numpy as np
 from tensorveil.errors import InputError
 from tensorveil.models.block_features import block_features
 from tensorveil.models.factor_model import FactorModel
+from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
+from tensorveil.privacy.noise.source import GRID_BITS
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
 from tensorveil.privacy.queries.contributions import Where, block_rows, check_width
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
+VALUE_BITS = VALUE_STEPS.bit_length() - 1
 LONGEST = (1 - 2.0**-42) / 2  # of a whitened feature; a half less the last bits of a length
 MOST_BITS = 41  # of whitened features and of the count of a row together: sums then stay below 2^60
 
@@ -83,3 +87,15 @@ def row_features(where: Where, model: FactorModel | None, block: int) -> tuple[I
     """Each observation's row in a block, and what multiplies that row in its prediction: for offsets, one."""
     rows, _ = block_rows(where, block)
     return rows, np.ones((len(where), 1)) if model is None else block_features(model, where.coordinates, block)
+
+
+def feature_bits(most_in_a_row: int, width: int, event: Event) -> int:
+    """Bits of whitened features: as many as int64 sums and the grid of the noise allow; reads public counts."""
+    coarsest, reach = 4, 1.0
+    if isinstance(event, GaussianEvent):
+        reach = event.noise_multiplier
+        coarsest = GRID_BITS - VALUE_BITS + 1 - math.frexp(reach)[1]  # the vault need not make the grid finer
+    elif isinstance(event, PureEvent):
+        reach = 32 * width / event.epsilon
+    finest = 50 - VALUE_BITS - math.ceil(math.log2(max(reach, 1.0)))
+    return max(coarsest, min(24, MOST_BITS - most_in_a_row.bit_length(), finest))
