@@ -308,7 +308,10 @@ class Vault:
                 )
             limit = LARGEST_SUM // factor  # clamping enlarges no change, and no product overflows
             values = self._noise.gaussian(
-                np.clip(total, -limit, limit) * np.int64(factor), grid=grid, sensitivity=change.bound, noise_std=law.scale
+                np.clip(total, -limit, limit) * np.int64(factor),
+                grid=grid,
+                sensitivity=change.bound,
+                noise_std=law.scale,
             )
         return Answer(values, law)
 
