@@ -18,12 +18,12 @@ from scipy import integrate
 
 from tensorveil.errors import InputError
 from tensorveil.privacy.accounting import composition as accounting
+from tensorveil.privacy.accounting.calibration import calibrate
 from tensorveil.privacy.accounting.composition import (
     AccountingError,
     GaussianEvent,
     PureEvent,
     SampledGaussianEvent,
-    calibrate,
     curve,
     delta_of,
     epsilon_of,

@@ -13,7 +13,8 @@ from scipy import stats
 
 import tensorveil as tv
 from tensorveil.privacy.accounting import composition as accounting
-from tensorveil.privacy.accounting import filters
+from tensorveil.privacy.accounting import filters, remaining
+from tensorveil.privacy.accounting.calibration import calibrate
 from tensorveil.privacy.accounting.divergences import renyi, renyi_limit, squared_mu, squared_mu_limit
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.accounting.filters import ADDED, CLASSES, Charge, Costs
@@ -189,7 +190,7 @@ def test_ten_tenths_are_one():
 @pytest.mark.parametrize("epsilon, delta", BUDGETS)
 def test_one_release_priced_at_the_whole_budget_is_admitted(epsilon, delta):
     within = limits(epsilon, delta)
-    multiplier = accounting.calibrate(lambda z: [GaussianEvent(z)], epsilon, delta)
+    multiplier = calibrate(lambda z: [GaussianEvent(z)], epsilon, delta)
     whole = charge(GaussianEvent(multiplier), epsilon=epsilon, delta=delta)
     assert admitted([whole], within) == ADDED
     assert admitted([whole, whole], within) is None
@@ -202,9 +203,7 @@ def test_modes_do_not_mix():
     small = charge(GaussianEvent(30.0), epsilon=0.2, delta=1e-7)
     assert admitted([small], within, CLASSES) == CLASSES
     assert admitted([small], within, ADDED) == ADDED
-    exact = charge(
-        GaussianEvent(accounting.calibrate(lambda z: [GaussianEvent(z)], 1.0, 1e-6)), epsilon=1.0, delta=1e-6
-    )
+    exact = charge(GaussianEvent(calibrate(lambda z: [GaussianEvent(z)], 1.0, 1e-6)), epsilon=1.0, delta=1e-6)
     assert admitted([exact], within, CLASSES) is None
 
 
@@ -223,7 +222,7 @@ def test_more_noisy_numbers_than_the_precision_allows_are_only_added_up():
 
 def test_four_half_releases_fit_into_a_budget_of_one():
     within = limits(1.0, 1e-6)
-    half = charge(GaussianEvent(accounting.calibrate(lambda z: [GaussianEvent(z)], 0.5, 1e-6)), epsilon=0.5, delta=1e-6)
+    half = charge(GaussianEvent(calibrate(lambda z: [GaussianEvent(z)], 0.5, 1e-6)), epsilon=0.5, delta=1e-6)
     assert admitted([half] * 3, within) == CLASSES  # 3 * 0.5 > 1: by squares, not by sums
     assert admitted([half] * 4, within) is None
 
@@ -445,24 +444,24 @@ def test_what_is_left_is_admitted_and_more_is_not():
     for taken in ([], [charge(PureEvent(0.3))], [charge(GaussianEvent(20.0), epsilon=0.3, delta=1e-6)]):
         sums = filters.total([filters.costs(one, VALUE, within.orders) for one in taken], within.orders)
         mode = CLASSES if taken else None
-        left = filters.largest_pure(sums, within, mode)
+        left = remaining.largest_pure(sums, within, mode)
         assert admitted([*taken, charge(PureEvent(left))], within, mode)
         assert not admitted([*taken, charge(PureEvent(left * (1 + 1e-5)))], within, mode)
-        epsilon, delta = filters.largest_gaussian(sums, within, mode)
+        epsilon, delta = remaining.largest_gaussian(sums, within, mode)
         for factor, fits in ((1 - 1e-4, True), (1 + 1e-3, False)):
             stated = factor * epsilon
-            z = accounting.calibrate(lambda z: [GaussianEvent(z)], stated, delta)
+            z = calibrate(lambda z: [GaussianEvent(z)], stated, delta)
             found = admitted([*taken, charge(GaussianEvent(z), epsilon=stated, delta=delta)], within, mode)
             assert bool(found) == fits
-    assert filters.share_used(filters.total([], within.orders), within, None) == 0
+    assert remaining.share_used(filters.total([], within.orders), within, None) == 0
 
 
 def test_what_is_left_when_prices_are_added():
     within = limits(1.0, 1e-6)
     sums = filters.total([Costs(None, None, (None,) * len(within.orders), 1, 0.75, 4e-7)], within.orders)
-    assert filters.largest_pure(sums, within, ADDED) == pytest.approx(0.25)
-    assert filters.largest_gaussian(sums, within, ADDED) == pytest.approx((0.25, 6e-7))
-    assert filters.share_used(sums, within, ADDED) == pytest.approx(0.75)
+    assert remaining.largest_pure(sums, within, ADDED) == pytest.approx(0.25)
+    assert remaining.largest_gaussian(sums, within, ADDED) == pytest.approx((0.25, 6e-7))
+    assert remaining.share_used(sums, within, ADDED) == pytest.approx(0.75)
 
 
 # --- wrong use

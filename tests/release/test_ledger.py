@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.privacy.accounting.calibration import calibrate
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.accounting.filters import Charge
 from tensorveil.privacy.noise.source import NoiseSource
@@ -125,10 +126,9 @@ def test_only_the_holder_of_the_token_can_use_a_reservation(ledger, monkeypatch)
 
 def gaussian(epsilon, delta=1e-6):
     from tensorveil.mechanisms.base import ideal_budget
-    from tensorveil.privacy.accounting import composition as accounting
 
     ideal = ideal_budget(epsilon, delta, 10)
-    multiplier = accounting.calibrate(lambda z: [GaussianEvent(z)], *ideal)
+    multiplier = calibrate(lambda z: [GaussianEvent(z)], *ideal)
     return Charge(tv.Unit("value"), (GaussianEvent(multiplier),), epsilon, delta, 10)
 
 

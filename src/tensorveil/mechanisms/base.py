@@ -16,6 +16,7 @@ from tensorveil.errors import InputError, UnprovenError
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.accounting import composition as accounting
+from tensorveil.privacy.accounting.calibration import calibrate
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.guarantee import SECRET_NOISE
@@ -225,7 +226,7 @@ def split_budget(request: Request, shares: Sequence[float], coordinates: int) ->
         return [PureEvent(part) for part in accounting.shares(request.epsilon, shares)]
     epsilon, delta = ideal_budget(request.epsilon, request.delta, coordinates)
     total = math.fsum(shares)
-    multiplier = accounting.calibrate(lambda z: [GaussianEvent(z)], epsilon * (1 - MARGIN), delta)
+    multiplier = calibrate(lambda z: [GaussianEvent(z)], epsilon * (1 - MARGIN), delta)
     return [GaussianEvent(multiplier / math.sqrt(share / total)) for share in shares]
 
 

@@ -34,6 +34,7 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting import composition as accounting
+from tensorveil.privacy.accounting.calibration import calibrate
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS
 from tensorveil.privacy.noise.laws import Law
@@ -137,7 +138,7 @@ class GradientPerturbation(Mechanism):
         z, z_level = z_step * moved, first.noise_multiplier * moved
         if share < 1:
             epsilon, delta = ideal_budget(request.epsilon, request.delta, coordinates)
-            z = accounting.calibrate(
+            z = calibrate(
                 lambda noise: [first, SampledGaussianEvent(noise, share, steps, unit.coordinates_public)],
                 epsilon * (1 - MARGIN),
                 delta,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,9 +36,8 @@ from tensorveil.mechanisms.planning.private_range import LEAST_EPSILON
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
-from tensorveil.privacy.noise.channels import quantize
+from tensorveil.privacy.local import Randomized, randomized
 from tensorveil.privacy.noise.laws import Law
-from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.values.dense import DenseCells
 from tensorveil.privacy.queries.values.symbols import Symbols
@@ -46,6 +45,9 @@ from tensorveil.privacy.queries.values.values import Values, changed_values, val
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.solvers.als import ALS
+
+if TYPE_CHECKING:
+    from tensorveil.privacy.noise.source import NoiseSource
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -57,26 +59,6 @@ LEVELS_CHOSEN = "the levels of the channel were chosen without looking at the va
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
 LEAST_FOR_LEVELS = 0.25  # of information kept: from here on symbols tell how often each level occurs, and its cuts
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
-
-
-@final
-@dataclass(frozen=True)
-class Randomized:
-    """Values randomized at the source.
-
-    Attributes
-    ----------
-    values : array
-        Noisy values, or the unbiased stand-ins of the symbols, on the scale of the bounds.
-    symbols : array or None
-        What the channel gave.
-    noise_variance : float
-        Mean variance of the noise on a value, for a solver that asks for it.
-    """
-
-    values: Floats
-    symbols: Integers | None
-    noise_variance: float
 
 
 @final
@@ -288,22 +270,11 @@ class InputPerturbation(Mechanism):
         ----------
         noise : a source for experiments and audits; None: a fresh one, keyed by the operating system
         """
-        numbers = np.asarray(values, dtype=np.float64)
-        if not np.isfinite(numbers).all():
-            raise InputError("values must be finite, got others; leave them out")
         if self.noise == "gaussian":
             raise InputError("noise must be 'laplace' or 'channel' at the source, got 'gaussian'; both are pure")
         budget = checks.positive_number("epsilon", epsilon)
-        source = NoiseSource() if noise is None else noise
-        steps = bounds.steps(numbers)
-        if self.noise == "laplace":
-            change = values_change(1, pure=True)
-            sensitivity = round(change.bound / change.grid)
-            noisy = source.laplace(steps, grid=change.grid, sensitivity=sensitivity, epsilon=budget)
-            return Randomized(bounds.uncentred(noisy), None, 2 * (bounds.width / budget) ** 2)
-        channel = channel_on(self.levels, bounds, budget)
-        symbols = source.channel(quantize(bounds.uncentred(np.asarray(steps / VALUE_STEPS)), channel.levels), channel)
-        return Randomized(channel.pseudo_values[symbols], symbols, float(channel.weights @ channel.variances))
+        channel = None if self.noise == "laplace" else channel_on(self.levels, bounds, budget)
+        return randomized(values, bounds, budget, channel, noise)
 
     def _noise(self, request: Request) -> str:
         if self.noise is not None:

@@ -32,6 +32,7 @@ from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_s
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries, mode_variances
 from tensorveil.solvers.layouts.strata import sensible_threads
 from tensorveil.solvers.parallel_sgd import ParallelSGD
+from tensorveil.solvers.variances import believable, between_variance, excess_variance, mean_square
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -47,7 +48,6 @@ LARGE = 2**20  # from here on the start is a few passes of descent: eigenvectors
 START_PASSES = 6
 LARGEST_TRIED = 2**22  # no penalty is tried on held-out observations beyond: copies of parts, and many sweeps
 PRECISIONS = {"single": np.float32, "double": np.float64}
-SURE = 2.5  # standard errors by which factors and offsets must show before they are believed
 MOST_OF_SIGNAL = 1.5  # factors that vary more than this times the signal, or its limit, have taken noise for it
 FLOOR = 1e-12  # of the variance of the values: the least residual variance, so that every matrix can be factorized
 
@@ -164,9 +164,9 @@ class ALS:
         for multiplier in MULTIPLIERS:  # upwards: zero factors are where large penalties end, and there is no way back
             if multiplier > MULTIPLIERS[0]:
                 state = fit.run(part, state.copy(), multiplier, *self._trial)
-            error = _mean_square(values - state.predict(coordinates))
+            error = mean_square(values - state.predict(coordinates))
             added = state.predict(coordinates) - values + errors
-            if error < min(best, _mean_square(errors)) and _believable(errors, added, state.limit):
+            if error < min(best, mean_square(errors)) and believable(errors, added, state.limit):
                 chosen, best, kept = multiplier, error, state
             elif chosen < math.inf:
                 break
@@ -242,13 +242,13 @@ class _Fit:
         if self.solver.offsets:
             state.modes = [np.zeros(size) for size in self.shape]
             for mode in range(len(self.shape)):
-                variance = _between_variance(data.values - state.offsets().at(data.coordinates), data, mode)
+                variance = between_variance(data.values - state.offsets().at(data.coordinates), data, mode)
                 state.offset_variances.append(min(variance, self.largest_signal))
                 self._update_offset(data, state, data.values, mode)
             for mode in range(len(self.shape)):
                 self._update_offset(data, state, data.values, mode)
         targets = data.values - state.offsets().at(data.coordinates)
-        square = _mean_square(targets)
+        square = mean_square(targets)
         state.residual = max(square, FLOOR * spread, np.finfo(np.float64).tiny)
         unsure = math.sqrt(2 / len(targets)) * self.noise_variance  # how well the moments know the signal's variance
         signal = max(square - self.noise_variance, unsure / 4, FLOOR * state.residual)
@@ -272,7 +272,7 @@ class _Fit:
         if self.solver.offsets:
             state.modes = [np.zeros(size) for size in self.shape]
             squares = spread * len(data.values)
-            variances = [_excess_variance(sums, counts, 0.0, squares) for sums, counts in parts]
+            variances = [excess_variance(sums, counts, 0.0, squares) for sums, counts in parts]
             state.offset_variances = [min(variance, self.largest_signal) for variance in variances]
         tiny = np.finfo(np.float64).tiny
         state.residual = max(float(run.loss[-1]), FLOOR * spread, tiny)
@@ -301,7 +301,7 @@ class _Fit:
             for _ in range(2 * len(self.shape)):
                 for mode in range(len(state.modes)):
                     self._update_offset(data, state, data.values, mode)
-            state.residual = _mean_square(data.values - state.offsets().at(data.coordinates))
+            state.residual = mean_square(data.values - state.offsets().at(data.coordinates))
             state.losses = [state.residual]
         else:
             self.run(data, state, multiplier, self.solver.sweeps, self.solver.tolerance)
@@ -377,34 +377,3 @@ class _Fit:
             return 0.0
         state.modes[mode] = sums / (counts + ridge)
         return float((counts / (counts + ridge)).sum())
-
-
-def _between_variance(remainder: Floats, data: Entries, mode: int) -> float:
-    """Variance between the indices of a mode beyond what the spread within explains, by moments; 0 if there is none."""
-    counts = data.counts(mode)
-    sums = np.bincount(data.coordinates[:, mode], remainder, minlength=len(counts)).astype(np.float64)
-    return _excess_variance(sums, counts, float(remainder.sum()), float((remainder**2).sum()))
-
-
-def _excess_variance(sums: Floats, counts: Integers, whole: float, squares: float) -> float:
-    """`_between_variance` from sums and numbers of entries by index, the sum of all values and of their squares."""
-    used = counts > 0
-    total, groups = int(counts.sum()), int(used.sum())
-    if groups < 2 or total <= groups:
-        return 0.0
-    grouped = float((sums[used] ** 2 / counts[used]).sum())
-    between = grouped - whole**2 / total
-    within = (squares - grouped) / (total - groups)
-    weight = total - float((counts.astype(np.float64) ** 2).sum()) / total
-    excess = between - (groups - 1) * within
-    return excess / weight if excess > SURE * math.sqrt(2 * (groups - 1)) * within else 0.0
-
-
-def _believable(errors: Floats, added: Floats, limit: float) -> bool:
-    """Whether what the factors add goes with the errors without them beyond chance, and varies within the limit."""
-    size = float(np.linalg.norm(errors) * np.linalg.norm(added))
-    return float(errors @ added) * math.sqrt(len(errors)) > SURE * size and _mean_square(added) <= limit
-
-
-def _mean_square(numbers: Floats) -> float:
-    return float((numbers**2).mean())

@@ -1,4 +1,4 @@
-"""What events cost: epsilon for a delta, delta for an epsilon, and the noise that meets a target.
+"""What events cost: epsilon for a delta, delta for an epsilon.
 
 Pure epsilon is added up. Everything else is composed as a privacy loss distribution (PLD) by dp-accounting, always
 rounded towards more epsilon, and confirmed by a second method where there is one: the closed form of the Gaussian
@@ -21,8 +21,6 @@ import numpy as np
 from tensorveil import checks
 from tensorveil.errors import InputError, TensorveilError
 from tensorveil.privacy.accounting.events import (
-    LARGEST_NOISE,
-    SMALLEST_NOISE,
     Event,
     GaussianEvent,
     PureEvent,
@@ -40,7 +38,6 @@ __all__ = [
     "GaussianEvent",
     "PureEvent",
     "SampledGaussianEvent",
-    "calibrate",
     "curve",
     "delta_of",
     "epsilon_of",
@@ -57,8 +54,6 @@ DISAGREEMENT = 5e-3  # relative: RDP below the PLD by more than this is an error
 RENYI_ORDERS = (*range(2, 65), 128, 256, 512, 1024)  # whole ones: dp-accounting's series for others may not converge
 TRANSFORM_ERROR = 1e-15  # of delta, a step: what convolving by FFT may lose; measured below 2e-17 a step
 LARGEST_MIXED_EPSILON, LARGEST_MIXED_COUNT = 30.0, 1000  # pure stages beyond these are added, not composed
-CLOSE = 1e-4  # relative precision of calibrated noise
-WASTE = 1e-2  # a calibration that leaves more of its budget unused is an error
 
 
 class AccountingError(TensorveilError, ArithmeticError):
@@ -146,66 +141,7 @@ def second_opinion(events: Sequence[Event], delta: float) -> float | None:
     return _closed_form(everything, chance) if _only_gaussian(everything) else _renyi(everything, chance)
 
 
-def calibrate(make_events: Callable[[float], Sequence[Event]], epsilon: float, delta: float) -> float:
-    """The smallest noise multiplier whose events cost at most `epsilon` at `delta`.
-
-    Parameters
-    ----------
-    make_events : from a noise multiplier to the events of the whole run; more noise must not cost more
-    epsilon, delta : the budget of the whole run
-
-    Returns
-    -------
-    float
-        z, at most a relative 1e-4 above the smallest: `epsilon_of(make_events(z), delta)` is at most `epsilon` and
-        at least 99 % of it.
-    """
-    budget, chance = checks.positive_number("epsilon", epsilon), _delta(delta)
-    rough = _smallest_noise(lambda noise: _rough_epsilon(make_events(noise), chance), budget, 1.0, 2.0)
-    noise = _smallest_noise(lambda noise: epsilon_of(make_events(noise), chance), budget, rough, 1 + 2 * CLOSE)
-    stated = epsilon_of(make_events(noise), chance)
-    if not (1 - WASTE) * budget <= stated <= budget:
-        raise AccountingError(
-            f"calibration must use the budget to within {WASTE:.0%}, got epsilon {stated!r} of {budget!r}; "
-            "make the events depend on the noise continuously and on nothing else"
-        )
-    return noise
-
-
-def _smallest_noise(spent: Callable[[float], float], budget: float, guess: float, factor: float) -> float:
-    """The smallest noise that spends at most the budget, found from a guess, at most CLOSE above it."""
-    spent = functools.cache(spent)
-    low = high = guess
-    while spent(high) > budget:
-        if high >= LARGEST_NOISE:
-            raise InputError(
-                f"epsilon must be above what the events cost with any amount of noise, got {budget!r}; "
-                "give more epsilon or more delta, or spend less on the stages that this noise does not reach"
-            )
-        low, high, factor = high, min(high * factor, LARGEST_NOISE), factor**2
-    while spent(low) <= budget:
-        if low <= SMALLEST_NOISE:
-            raise InputError(
-                f"epsilon must be below what the events cost at a noise multiplier of {SMALLEST_NOISE:g}, "
-                f"got {budget!r}; give less epsilon"
-            )
-        low, high, factor = max(low / factor, SMALLEST_NOISE), low, factor**2
-    repeated, last_was_high = 0, False
-    while high > low * (1 + CLOSE):
-        # epsilon is close to a power of the noise: interpolate logarithms, then step a little over the crossing so that
-        # the bracket closes from both sides; halve it where that fails
-        above, below, width = spent(low), max(spent(high), budget / 1000), math.log(high / low)
-        step = 0.3 * CLOSE if not last_was_high else -0.3 * CLOSE
-        place = math.log(above / budget) / math.log(above / below) + step / width
-        middle = low * math.exp(width * (0.5 if repeated > 1 else min(max(place, 0.02), 0.98)))
-        is_high = spent(middle) <= budget
-        repeated = repeated + 1 if is_high == last_was_high else 0
-        last_was_high = is_high
-        low, high = (low, middle) if is_high else (middle, high)
-    return high
-
-
-def _rough_epsilon(events: Sequence[Event], delta: float) -> float:
+def rough_epsilon(events: Sequence[Event], delta: float) -> float:
     """A quick estimate to start the search with; it promises nothing."""
     everything = joined(events)
     noisy, pure, chance = _without_pure(everything), pure_epsilon(everything), _delta(delta, events)

@@ -255,8 +255,8 @@ def total(parts: Iterable[Costs], orders: tuple[int, ...]) -> Totals:
         _sum(one.gaussian for one in every),
         tuple(_sum(one.renyi[place] for one in every) for place in range(len(orders))),
         sum(one.coordinates for one in every),
-        sum((_exact(one.epsilon) for one in every), Fraction(0)),
-        sum((_exact(one.delta) for one in every), Fraction(0)),
+        sum((exact(one.epsilon) for one in every), Fraction(0)),
+        sum((exact(one.delta) for one in every), Fraction(0)),
     )
 
 
@@ -264,13 +264,13 @@ def total(parts: Iterable[Costs], orders: tuple[int, ...]) -> Totals:
 def holding(sums: Totals, within: Limits) -> tuple[str, ...]:
     """The classes whose sums are within their limits."""
     found = []
-    if sums.pure is not None and sums.pure <= _exact(within.epsilon):  # [L8]
+    if sums.pure is not None and sums.pure <= exact(within.epsilon):  # [L8]
         found.append("pure")
     if within.delta > 0 and sums.coordinates <= within.coordinates:  # [L9]
-        if sums.gaussian is not None and sums.gaussian <= _exact(within.gaussian):
+        if sums.gaussian is not None and sums.gaussian <= exact(within.gaussian):
             found.append("gaussian")
         for order, spent, limit in zip(within.orders, sums.renyi, within.renyi, strict=True):
-            if spent is not None and spent <= _exact(limit):
+            if spent is not None and spent <= exact(limit):
                 found.append(f"renyi:{order}")
     return tuple(found)
 
@@ -283,7 +283,7 @@ def admitted_mode(sums: Totals, within: Limits, mode: str | None) -> str | None:
     """
     if mode in (None, CLASSES) and holding(sums, within):
         return CLASSES
-    fits = sums.epsilon <= _exact(within.epsilon) and sums.delta <= _exact(within.delta)  # [L10]
+    fits = sums.epsilon <= exact(within.epsilon) and sums.delta <= exact(within.delta)  # [L10]
     return ADDED if mode in (None, ADDED) and fits else None
 
 
@@ -308,95 +308,35 @@ def raised_limits(within: Limits, sums: Totals, epsilon: float, delta: float) ->
     return new
 
 
-def share_used(sums: Totals, within: Limits, mode: str | None) -> float:
-    """How much of the budget is used, from 0 to 1, by the class that has the most left."""
-    if mode is None:
-        return 0.0
-    if mode == ADDED:
-        parts = [(sums.epsilon, within.epsilon), (sums.delta, within.delta)]
-        return max(float(spent / _exact(limit)) for spent, limit in parts if limit > 0)
-    held = holding(sums, within)
-    shares = [float(sums.pure / _exact(within.epsilon))] if "pure" in held and sums.pure is not None else []
-    precision = sums.coordinates / within.coordinates if within.coordinates else 0.0
-    sums_and_limits = [(sums.gaussian, within.gaussian), *zip(sums.renyi, within.renyi, strict=True)]
-    names = ["gaussian", *(f"renyi:{order}" for order in within.orders)]
-    for name, (spent, limit) in zip(names, sums_and_limits, strict=True):
-        if name in held and spent is not None:
-            shares.append(max(precision, float(spent / _exact(limit)) if limit > 0 else 0.0))
-    return min(shares, default=0.0)
-
-
-def largest_pure(sums: Totals, within: Limits, mode: str | None) -> float:
-    """The largest epsilon of one more pure release, rounded down."""
-
-    def admitted(epsilon: float) -> bool:
-        charge = Charge(Unit("value"), (PureEvent(epsilon),), epsilon)
-        more = costs(charge, charge.unit, within.orders)
-        return admitted_mode(_plus(sums, more), within, mode) is not None
-
-    spent = sums.epsilon if mode == ADDED else sums.pure
-    left = 0.0 if spent is None else math.nextafter(float(_exact(within.epsilon) - spent), 0.0)
-    for epsilon in (math.nextafter(left, math.inf), left):
-        if left > 0 and admitted(epsilon):
-            left = epsilon
-            break
-    low, high = 0.0, 2 * within.epsilon
-    while high - low > 1e-7 * within.epsilon:
-        middle = (low + high) / 2
-        low, high = (middle, high) if admitted(middle) else (low, middle)
-    found = max(low, left)
-    return found if found > 1e-9 * within.epsilon else 0.0  # what rounding left over is nothing
-
-
-def largest_gaussian(sums: Totals, within: Limits, mode: str | None) -> tuple[float, float]:
-    """(epsilon, delta) of the largest Gaussian release that still fits, of few numbers; (0, 0) if none does."""
-    if within.delta == 0:
-        return 0.0, 0.0
-    if mode is None:
-        return within.epsilon, within.delta
-    if mode == ADDED:
-        left = float(_exact(within.epsilon) - sums.epsilon), float(_exact(within.delta) - sums.delta)
-        return left if min(left) > 0 else (0.0, 0.0)
-    from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
-
-    if sums.coordinates >= within.coordinates:
-        return 0.0, 0.0
-    rooms = [_exact(within.gaussian) - sums.gaussian] if sums.gaussian is not None else []
-    for order, spent, limit in zip(within.orders, sums.renyi, within.renyi, strict=True):
-        if spent is not None:
-            rooms.append((_exact(limit) - spent) * 2 / order)
-    squared = float(max(rooms, default=Fraction(0))) / COST_UP
-    if squared <= 1e-18:
-        return 0.0, 0.0
-    return float(get_epsilon_gaussian(squared**-0.5, within.delta)), within.delta
-
-
 def _raised(cost: float) -> float | None:
     return cost * COST_UP if math.isfinite(cost) else None
 
 
-def _exact(number: float) -> Fraction:
+def exact(number: float) -> Fraction:
+    """The number as a fraction."""
     """The number as it is written: ten releases of 0.1 are 1."""
     return Fraction(repr(float(number)))
 
 
 def _sum(numbers: Iterable[float | None]) -> Fraction | None:
     every = list(numbers)
-    known = [_exact(number) for number in every if number is not None]
+    known = [exact(number) for number in every if number is not None]
     return sum(known, Fraction(0)) if len(known) == len(every) else None
 
 
-def _plus(sums: Totals, more: Costs) -> Totals:
-    def plus(spent: Fraction | None, cost: float | None) -> Fraction | None:
-        return None if spent is None or cost is None else spent + _exact(cost)
+def plus(sums: Totals, more: Costs) -> Totals:
+    """Totals with the costs of one more release."""
+
+    def added(spent: Fraction | None, cost: float | None) -> Fraction | None:
+        return None if spent is None or cost is None else spent + exact(cost)
 
     return Totals(
-        plus(sums.pure, more.pure),
-        plus(sums.gaussian, more.gaussian),
-        tuple(plus(*both) for both in zip(sums.renyi, more.renyi, strict=True)),
+        added(sums.pure, more.pure),
+        added(sums.gaussian, more.gaussian),
+        tuple(added(*both) for both in zip(sums.renyi, more.renyi, strict=True)),
         sums.coordinates + more.coordinates,
-        sums.epsilon + _exact(more.epsilon),
-        sums.delta + _exact(more.delta),
+        sums.epsilon + exact(more.epsilon),
+        sums.delta + exact(more.delta),
     )
 
 

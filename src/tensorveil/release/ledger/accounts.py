@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from tensorveil.errors import BudgetError, InputError
-from tensorveil.privacy.accounting import filters
+from tensorveil.privacy.accounting import filters, remaining
 from tensorveil.privacy.accounting.filters import Costs, Limits, Totals
 from tensorveil.privacy.units import Unit
 from tensorveil.release.ledger.chain import Entry
@@ -181,7 +181,7 @@ def spent_of(account: Account) -> Spent:
     return Spent(
         float(sums.epsilon),
         float(sums.delta),
-        filters.share_used(sums, account.limits, account.mode),
+        remaining.share_used(sums, account.limits, account.mode),
         account.mode,
         states.count(SAVED),
         states.count(DRAWN),
@@ -193,8 +193,8 @@ def spent_of(account: Account) -> Spent:
 def remaining_of(account: Account) -> Remaining:
     """What one more release may cost."""
     sums = account.totals()
-    pure = filters.largest_pure(sums, account.limits, account.mode)
-    return Remaining(pure, *filters.largest_gaussian(sums, account.limits, account.mode))
+    pure = remaining.largest_pure(sums, account.limits, account.mode)
+    return Remaining(pure, *remaining.largest_gaussian(sums, account.limits, account.mode))
 
 
 def without_folder(account: Account) -> list[dict[str, Any]]:
