@@ -62,22 +62,22 @@ def _is_for_type_checkers(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 
-def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+def run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes except those below `if TYPE_CHECKING`."""
     for child in ast.iter_child_nodes(tree):
         if _is_for_type_checkers(child):
             for other in child.orelse:
                 yield other
-                yield from _nodes(other)
+                yield from run_nodes(other)
             continue
         yield child
-        yield from _nodes(child)
+        yield from run_nodes(child)
 
 
 def imports(text: str) -> set[str]:
     """Dotted names of what a source imports from the package, inside functions too."""
     found = set()
-    for node in _nodes(ast.parse(text)):
+    for node in run_nodes(ast.parse(text)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name.split(".")[0] == "tensorveil"}
         elif isinstance(node, ast.ImportFrom):

@@ -86,7 +86,7 @@ def private_side(text: str) -> list[str]:
     forbidden = ("tensorveil.data.observations", "tensorveil.data.readers")
     return sorted(name for name in layers.imports(text) if name.startswith(forbidden)) + sorted(
         alias.name
-        for node in ast.walk(ast.parse(text))
+        for node in layers.run_nodes(ast.parse(text))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.name in ("BoundedObservations", "Observations", "NoiseSource", "clip")

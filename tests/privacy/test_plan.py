@@ -13,8 +13,10 @@ from tensorveil.mechanisms.base import ideal_budget, split_budget
 from tensorveil.privacy.accounting import composition as accounting
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.noise import source as noise
+from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
-from tensorveil.privacy.plan import Request, Stage, rounded_up
+from tensorveil.privacy.plan import Request, rounded_up
+from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (20, 10, 5)
@@ -153,7 +155,7 @@ def test_a_wrong_expected_count_changes_accuracy_only(nothing_drawn):
 
 def test_a_stage_must_name_a_theorem():
     with pytest.raises(tv.InputError, match="prove it first"):
-        Stage("x", "no such theorem", PureEvent(1.0), "1", "noise")
+        Stage("x", "no such theorem", PureEvent(1.0), Sensitivity(1.0, Norm.L1, ""), Law.LAPLACE, "sums")
 
 
 def test_a_price_above_the_request_is_refused(monkeypatch):

@@ -10,6 +10,8 @@ import pytest
 
 import tensorveil as tv
 from tensorveil.mechanisms.auto import choose
+from tensorveil.mechanisms.base import Mechanism
+from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.release import fitting
 
@@ -195,12 +197,12 @@ def test_a_plan_for_users_is_not_run_on_a_tensor_whose_users_are_another_mode():
         tv.fit(turned, plan, seed=0)
 
 
-@pytest.mark.parametrize("name", ["InputPerturbation", "GradientPerturbation", "OutputPerturbation"])
+@pytest.mark.parametrize("name", ["PublishedInput", "PublishedGradient", "PublishedOutput"])
 def test_a_published_algorithm_becomes_a_release_that_says_claimed(name):
     algorithm, sgd = getattr(tv.published, name)(), tv.SGD(iterations=2)
     release = tv.fit(OBSERVATIONS, algorithm.plan(tv.CP(rank=2), 5.0, sgd), seed=3)
     assert (release.guarantee.status, release.guarantee.publishable) == ("claimed", False)
-    assert release.model == algorithm.run(OBSERVATIONS, tv.CP(rank=2), 5.0, sgd, seed=3).model
+    assert release.model.factors == algorithm.run(OBSERVATIONS, tv.CP(rank=2), 5.0, sgd, seed=3).model
     assert np.isfinite(release.predict(OBSERVATIONS.coordinates)).all()
 
 
@@ -225,3 +227,34 @@ def test_without_privacy_the_same_model_is_fitted_and_says_so(tmp_path):
     assert tv.Guarantee.from_json(release.guarantee.to_json()) == release.guarantee
     with pytest.raises(tv.InputError, match="model without privacy"):
         release.save(tmp_path / "out")
+
+
+def test_a_published_algorithm_reports_its_progress_and_refuses_another_noise():
+    plan, seen = tv.published.PublishedGradient().plan(tv.CP(rank=2), 5.0, tv.SGD(iterations=3)), []
+    tv.fit(OBSERVATIONS, plan, seed=3, progress=lambda *stage: seen.append(stage))
+    assert seen[-1] == ("iterations", 3, 3)
+    with pytest.raises(tv.InputError, match="draws its own"):
+        tv.fit(OBSERVATIONS, plan, noise=NoiseSource(1))
+
+
+class WithoutNoise(Mechanism):
+    """Somebody else's mechanism: it borrows a plan of ours, and reaches around the vault."""
+
+    name = "sums"
+
+    def design(self, request):
+        return tv.SumPerturbation().design(request)
+
+    def run(self, vault, plan, progress=None):
+        ours = tv.SumPerturbation().run(vault, plan)
+        stolen = float(vault._shards[0].centred.mean())
+        return replace(ours, offsets=Offsets(stolen, ours.offsets.modes))
+
+
+def test_a_mechanism_of_somebody_elses_is_claimed_and_not_publishable():
+    plan = WithoutNoise().plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)
+    told = tv.fit(OBSERVATIONS, plan).guarantee
+    assert (told.status, told.publishable) == ("claimed", False)
+    assert "WithoutNoise is not a mechanism of this library" in told.reasons[0]
+    inside = tv.WithOffsets(WithoutNoise()).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)
+    assert tv.fit(OBSERVATIONS, inside).guarantee.status == "claimed"

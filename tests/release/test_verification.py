@@ -223,7 +223,6 @@ def test_drawings_of_another_matplotlib_are_not_compared_and_that_is_said(tmp_pa
         (tv.InputPerturbation(), "entry", 1e-6),
         (tv.GradientPerturbation(), "value", 0.0),
         (tv.GradientPerturbation(), "entry", 0.0),
-        (tv.GradientPerturbation(form="loop"), "value", 0.0),
         (tv.GradientPerturbation(), "slice:user", 1e-6),
         (tv.GradientPerturbation(steps=3, sampling_probability=0.5), "value", 1e-6),
         (tv.OutputPerturbation(), "value", 0.0),

@@ -278,9 +278,7 @@ def _same(mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
     )
 
 
-def _identical(mine: Any, theirs: Any) -> bool:
-    if not (isinstance(mine, Completion) and isinstance(theirs, Completion)):
-        return bool(mine == theirs)
+def _identical(mine: Completion, theirs: Completion) -> bool:
     return (mine.low, mine.high, mine.withheld_mode) == (theirs.low, theirs.high, theirs.withheld_mode) and _bits(
         mine
     ) == _bits(theirs)

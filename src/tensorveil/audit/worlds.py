@@ -24,7 +24,7 @@ from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
-from tensorveil.models.factor_model import FactorModel, ModelFamily
+from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.accounting.events import GaussianEvent
 from tensorveil.privacy.bounds import Bounds
@@ -246,19 +246,19 @@ def _observed(
     return Observations(where, whole, shape, mode_names=MODE_NAMES, duplicates="keep")
 
 
-def released_numbers(model: Completion | FactorModel, canary: tuple[int, ...]) -> Floats:
+def released_numbers(model: Completion, canary: tuple[int, ...]) -> Floats:
     """Numbers of a release that may tell about the canary: predictions, its rows, offsets, core, what they measure.
 
     Predictions come first: at the canary, then the mean of each of its rows. Sizes and products of rows do not depend
     on the order of components, which a random start makes arbitrary. Of a small completion all numbers follow. What a
     joint release withholds is constant in it, and tells nothing.
     """
-    factors = model.factors if isinstance(model, Completion) else model
+    factors = model.factors
     rows = [factor[index] for factor, index in zip(factors.factors, canary, strict=True)]
     dense = factors.to_dense()
     numbers: list[float] = []
     whole: list[Floats] = []
-    if isinstance(model, Completion):
+    if model.clipped:
         cells = np.indices(model.shape, dtype=np.uint32).reshape(len(model.shape), -1).T
         dense = model.centred(np.ascontiguousarray(cells)).reshape(model.shape)
         numbers.append(model.offsets.mean)

@@ -35,6 +35,9 @@ class Completion:
         index of it computes its own by `Release.personalize`.
     owned_index : int or None
         After personalizing, the only index of the withheld mode that the model predicts for.
+    clipped : bool
+        False for the published algorithms, which have no bounds: then the factors alone predict, on the scale of the
+        values.
     draws : PosteriorDraws or None
         What predicts, if given; offsets and factors are then posterior means, for a picture of the model.
     """
@@ -46,6 +49,12 @@ class Completion:
     withheld_mode: int | None = None
     owned_index: int | None = None
     draws: PosteriorDraws | None = None
+    clipped: bool = True
+
+    @classmethod
+    def unclipped(cls, factors: FactorModel) -> Completion:
+        """A model without bounds, whose factors alone predict."""
+        return cls(Offsets.none(factors.order), factors, -1.0, 1.0, clipped=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,6 +89,8 @@ class Completion:
         return self._uncentred(low), self._uncentred(high)
 
     def _uncentred(self, centred: Floats) -> Floats:
+        if not self.clipped:
+            return centred
         return np.clip(self.low + (self.high - self.low) / 2 * (1 + centred), self.low, self.high)
 
     def _checked(self, coordinates: ArrayLike) -> NDArray[np.uint32]:

@@ -14,7 +14,6 @@ from tensorveil.data.observations import Observations
 from tensorveil.data.readers.text import shown_names
 from tensorveil.errors import InputError
 from tensorveil.metrics import rmse
-from tensorveil.models.completion import Completion
 from tensorveil.release.predictions import (
     Predicted,
     coordinates_in,
@@ -123,7 +122,7 @@ def _public_part(release: Release, columns: Any) -> Predicted:
 
 def _release_mean(release: Release) -> float | None:
     """What the release predicts where it knows nothing."""
-    if not isinstance(release.model, Completion):
+    if not release.model.clipped:
         return None
     return float(offset_predictions(release.model, np.full((1, len(release.shape)), -1))[0])
 

@@ -13,6 +13,7 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.auto import Choice, choose, family_of, foreign_mechanisms
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
+from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, check_public, clip
 from tensorveil.privacy.guarantee import Guarantee
@@ -140,8 +141,18 @@ def fit(
     """
     if isinstance(plan, PublishedPlan):
         refuse_published(ledger, dataset)
-        run = plan.mechanism.run(observations, plan.family, plan.epsilon, plan.sgd, seed=seed)
-        return Release(run.model, run.guarantee, **_names(observations))
+        if noise is not None:
+            raise InputError("noise must be left out for a published algorithm, got one; it draws its own, not secret")
+        passes = plan.sgd.iterations
+        run = plan.mechanism.run(
+            observations,
+            plan.family,
+            plan.epsilon,
+            plan.sgd,
+            seed=seed,
+            progress=lambda done, _: progress("iterations", done, passes),
+        )
+        return Release(Completion.unclipped(run.model), run.guarantee, **_names(observations))
     if not isinstance(plan, Plan):
         raise InputError(f"plan must be made by a mechanism's plan(), got {type(plan).__name__}; make one first")
     if not plan.unaltered:

@@ -21,7 +21,6 @@ from tensorveil.errors import InputError, MissingDependencyError
 from tensorveil.inference.owners import owner_rows
 from tensorveil.models.completion import Completion
 from tensorveil.models.draws import PosteriorDraws
-from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.units import Unit
@@ -91,11 +90,11 @@ def unknown_labels(release: Release, where: Integers) -> dict[str, int]:
     return {name: int(count) for name, count in zip(release.mode_names, counts, strict=True) if count}
 
 
-def offset_predictions(model: Completion | FactorModel, where: Integers) -> Floats:
+def offset_predictions(model: Completion, where: Integers) -> Floats:
     """Predictions for rows with unknown labels (indices below 0): mean and offsets of the known, factors left out."""
     if len(where) == 0:
         return np.empty(0)
-    if not isinstance(model, Completion):
+    if not model.clipped:
         raise InputError("unknown labels must have offsets to be predicted by, got a published model, which has none")
     inside = where if model.withheld_mode is None else _without(where, model.withheld_mode)
     return with_unknown_indices(model).predict(np.where(inside < 0, np.array(model.shape), inside))
@@ -146,7 +145,7 @@ def everybody(release: Release, own: Observations) -> Completion:
     It is not private: nothing of it may leave the house.
     """
     model = release.model
-    if not isinstance(model, Completion) or model.withheld_mode is None:
+    if model.withheld_mode is None:
         raise InputError("own rows must go with a joint release (unit slice, statistic perturbation), got another")
     mode = model.withheld_mode
     data = clip(own, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))

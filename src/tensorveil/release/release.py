@@ -49,7 +49,6 @@ class Release:
     Attributes
     ----------
     model : Completion
-        For a published (claimed) algorithm, a FactorModel.
     guarantee : Guarantee
     plan : Plan or None
         None for a published algorithm, and for a release that was loaded from a folder.
@@ -69,7 +68,7 @@ class Release:
         The ledger that paid, for `save` to tell it of the folder. It is not saved, and not compared.
     """
 
-    model: Completion | FactorModel
+    model: Completion
     guarantee: Guarantee
     plan: Plan | None = None
     mode_names: tuple[str, ...] = ()
@@ -107,12 +106,12 @@ class Release:
     @property
     def factors(self) -> FactorModel:
         """The factor part of the model."""
-        return self.model.factors if isinstance(self.model, Completion) else self.model
+        return self.model.factors
 
     @property
     def withheld_mode(self) -> int | None:
         """Under joint privacy, the mode whose rows stay with their owners."""
-        return self.model.withheld_mode if isinstance(self.model, Completion) else None
+        return self.model.withheld_mode
 
     def mode_number(self, mode: int | str) -> int:
         """The number of a mode, by name or number."""
@@ -139,8 +138,6 @@ class Release:
         predicted = self.model.predict(coordinates)
         if interval is None:
             return predicted
-        if not isinstance(self.model, Completion):
-            raise InputError("interval must be left out for a published algorithm, got one; it has no posterior")
         return Interval(predicted, *self.model.interval(coordinates, interval))
 
     def predict_table(self, table: Any, *, unknown: str = "error") -> Any:
@@ -195,8 +192,8 @@ class Release:
         of posterior draws has no such form.
         """
         model = self.model
-        if not isinstance(model, Completion):
-            return model.to_tensorly()
+        if not model.clipped:
+            return model.factors.to_tensorly()
         if model.withheld_mode is not None:
             raise InputError("to_tensorly must have all rows, got a joint release; personalize it first")
         if model.draws is not None:
@@ -250,7 +247,7 @@ class Release:
         The result is for that owner alone; it is not part of the public release.
         """
         model = self.model
-        if not isinstance(model, Completion) or model.withheld_mode is None:
+        if model.withheld_mode is None:
             raise InputError(
                 "personalize must be called on a joint release (unit slice, statistic perturbation), got another; "
                 "this one predicts for everybody"

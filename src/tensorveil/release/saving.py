@@ -21,7 +21,7 @@ from tensorveil.errors import InputError, SpentError, TensorveilError
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
 from tensorveil.models.draws import PosteriorDraws
-from tensorveil.models.factor_model import FactorModel, ModelFamily
+from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.models.tucker import Tucker
 from tensorveil.release.certificate.certificate import Certificate
@@ -143,7 +143,7 @@ def read_folder(directory: str | Path) -> dict[str, bytes]:
     return contents
 
 
-def read_model(data: bytes, certificate: Certificate) -> Completion | FactorModel:
+def read_model(data: bytes, certificate: Certificate) -> Completion:
     """The model of model.safetensors; its arrays must be those that the certificate's shape and ranks call for."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -181,7 +181,7 @@ def read_model(data: bytes, certificate: Certificate) -> Completion | FactorMode
     if certificate.bounds is None:
         if drawn:
             raise InputError(f"{MODEL} must hold draws with bounds only, got some without; it was changed")
-        return factors
+        return Completion.unclipped(factors)
     offsets = Offsets(float(arrays["offsets.mean"][0]), [arrays.get(f"offsets.{mode}") for mode in range(order)])
     withheld = None if certificate.personalize is None else certificate.personalize.mode
     draws = _read_draws(drawn, family, certificate)
@@ -266,14 +266,14 @@ def _plain_labels(name: str, labels: Labels | None) -> tuple[str | None, list[An
     return "text", texts
 
 
-def _model_bytes(model: Completion | FactorModel) -> bytes:
+def _model_bytes(model: Completion) -> bytes:
     from safetensors.numpy import save
 
-    factors = model.factors if isinstance(model, Completion) else model
+    factors = model.factors
     arrays: dict[str, NDArray[Any]] = {f"factors.{mode}": factor for mode, factor in enumerate(factors.factors)}
     if factors.core is not None:
         arrays["core"] = factors.core
-    if isinstance(model, Completion):
+    if model.clipped:
         arrays["offsets.mean"] = np.array([model.offsets.mean])
         arrays |= {f"offsets.{mode}": part for mode, part in enumerate(model.offsets.modes) if part is not None}
         if model.draws is not None:
@@ -284,8 +284,6 @@ def _model_bytes(model: Completion | FactorModel) -> bytes:
 def _check_whole(release: Release) -> None:
     """Refuse to write what is not a release: a personal model, or rows that were to be withheld."""
     model = release.model
-    if not isinstance(model, Completion):
-        return
     if model.owned_index is not None:
         raise InputError("a release must be for everybody, got the model of one owner; save the joint release instead")
     if model.withheld_mode is not None and _tells_of(model, model.withheld_mode):

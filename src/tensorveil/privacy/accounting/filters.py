@@ -313,7 +313,6 @@ def _raised(cost: float) -> float | None:
 
 
 def exact(number: float) -> Fraction:
-    """The number as a fraction."""
     """The number as it is written: ten releases of 0.1 are 1."""
     return Fraction(repr(float(number)))
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.release.report.plots import Drawing, bar_plot, clean, heat_map, line_plot, short, times_of
 
@@ -148,8 +147,8 @@ def _series(release: Release, mode: int, times: NDArray[Any] | None, values: Flo
 def _offsets(release: Release, mode: int) -> Floats | None:
     """Offsets in units of the values; None where there are none, or nothing but zeros."""
     model = release.model
-    part = model.offsets.modes[mode] if isinstance(model, Completion) else None
-    if part is None or not isinstance(model, Completion) or not part.any():
+    part = model.offsets.modes[mode]
+    if part is None or not part.any():
         return None
     return part * (model.high - model.low) / 2
 
@@ -165,7 +164,7 @@ def _strengths(release: Release, mode: int) -> Floats:
     for number, factor in enumerate(factors.factors):
         gram = factor.T @ factor / len(factor)
         grams.append(np.eye(factor.shape[1]) if number == release.withheld_mode else gram)
-    width = (release.model.high - release.model.low) / 2 if isinstance(release.model, Completion) else 1.0
+    width = (release.model.high - release.model.low) / 2
     if factors.core is None:
         return np.asarray(width * np.sqrt(np.prod([np.diag(gram) for gram in grams], axis=0)))
     moved = factors.core

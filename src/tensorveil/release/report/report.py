@@ -11,7 +11,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tensorveil.errors import InputError
-from tensorveil.models.completion import Completion
 from tensorveil.privacy.guarantee import factor_text
 from tensorveil.privacy.plan import rounded_up
 from tensorveil.release.certificate.certificate import Certificate
@@ -99,7 +98,7 @@ def _facts(release: Release, certificate: Certificate) -> dict[str, Any]:
     rank = str(ranks[0]) if len(set(ranks)) == 1 else " × ".join(map(str, ranks))
     names, value = certificate.mode_names, certificate.value_name
     level = None
-    if isinstance(release.model, Completion):
+    if release.model.clipped:
         low, high = release.model.low, release.model.high
         level = short(min(max(low + (high - low) / 2 * (1 + release.model.offsets.mean), low), high))
     withheld = None if certificate.personalize is None else certificate.personalize.mode_name
