@@ -45,7 +45,7 @@ def release_of(
 def published():
     guarantee = Guarantee(1.0, 0.0, "value", "claimed", "a paper", reasons=("the noise is too small",))
     factors = tv.CPModel([np.random.default_rng(0).normal(size=(size, 1)) for size in (4, 3, 2)])
-    return tv.Release(factors, guarantee)
+    return tv.Release(Completion.unclipped(factors), guarantee)
 
 
 def without_privacy():
