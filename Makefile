@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 export PYTHONHASHSEED = 0
 
-.PHONY: setup demo test test-all check bench accuracy figures format docs reprove clean
+.PHONY: setup demo test test-all check bench accuracy figures format docs reprove trust clean
 
 setup: .venv/.ready
 
@@ -33,6 +33,10 @@ format: setup
 # the generated pages: the table of mechanisms and the schema of a guarantee
 docs: setup
 	$(BIN)/python docs/generate.py
+
+# for every mechanism, the modules that must be trusted, with their lines
+trust: setup
+	$(BIN)/python docs/trust.py
 
 # after a proof was read again beside its changed function: make reprove NAME=statistic-values
 reprove: setup

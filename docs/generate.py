@@ -1,6 +1,8 @@
-"""Writes the pages that are made from the code: choose_a_mechanism.md and the two schemas (`make docs`)."""
+"""Writes the pages that are made from the code: two pages and two schemas (`make docs`)."""
 
+import importlib
 import json
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +13,41 @@ from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate.certificate import Certificate
 
 FOLDER = Path(__file__).parent
+sys.path.insert(0, str(FOLDER))
+layers = importlib.import_module("layers")  # beside this file
+sys.path.remove(str(FOLDER))
+
+DATA_FLOW = """# The way data takes, and the order to read the code in
+
+<!-- made by `make docs` from docs/layers.py, which the layer test enforces: change that file, not this page -->
+
+```
+public side    Bounds + unit + CP | Tucker + mechanism + (epsilon, delta)
+                    | plan()                     reads nothing private
+                    v
+               Plan: the questions it will ask, their price, their theorems
+                    |
+               +-------------- Vault ---------------+
+Observations --clip--> shards, in canonical order   |   the only object that holds private values
+               |  answer, values, symbols, choose   |   every way out adds noise and uses up a paid stage
+               +------------------------------------+
+                    |  answers: numbers with a known noise law
+                    v
+               mechanism: decides the next question from earlier answers; never sees a shard
+                    |
+               inference: answers + noise law --> a model; knows nothing about privacy
+                    v
+               Release(model, guarantee) --> predict, save, plot, report: post-processing
+```
+
+To trust a mechanism, read its queries (`privacy/queries/`), the vault and the noise: `make trust` lists the modules and
+their lines. The algorithms of the paper as published are in `published.py`; they go around the vault, and their
+guarantee says *claimed*.
+
+A module imports from its own room and from rooms above it in this table; `tests/test_layers.py` keeps it so, and keeps
+observations, shards and noise out of `mechanisms/`, and everything but the law of the noise out of `inference/`.
+
+"""
 UNITS = ("value", "slice_values", "entry", "slice")
 SHAPE = (6, 5, 4)
 INTRODUCTION = """# Choose a mechanism
@@ -143,6 +180,7 @@ def pages() -> dict[str, str]:
     """File name -> content of every generated page."""
     return {
         "choose_a_mechanism.md": choose_page(),
+        "data_flow.md": DATA_FLOW + layers.reading_order(),
         "guarantee.schema.json": json.dumps(guarantee_schema(), indent=1) + "\n",
         "certificate.schema.json": json.dumps(Certificate.json_schema(), indent=1) + "\n",
     }

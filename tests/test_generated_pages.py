@@ -22,7 +22,9 @@ def pages():
     return generate.pages()
 
 
-@pytest.mark.parametrize("name", ["choose_a_mechanism.md", "guarantee.schema.json", "certificate.schema.json"])
+@pytest.mark.parametrize(
+    "name", ["choose_a_mechanism.md", "data_flow.md", "guarantee.schema.json", "certificate.schema.json"]
+)
 def test_a_generated_page_is_up_to_date(pages, name):
     assert (DOCS / name).read_text() == pages[name], "run: make docs"
 
