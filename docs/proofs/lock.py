@@ -76,9 +76,14 @@ def definitions(module: str) -> dict[str, ast.stmt]:
             found |= {alias.name: statement for alias in statement.names}
     for statement in found.values():
         for node in ast.walk(statement):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-                node.body = node.body[1:]
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                node.body = [part for part in node.body if not _is_text(part)]
     return found
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def hash_of(name: str) -> str:
