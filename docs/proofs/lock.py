@@ -1,7 +1,11 @@
-"""Keeps proofs and code together: a hash of every function that states a proven sensitivity, in proofs.lock.
+"""Keeps proofs and code together: a hash of all code that a proven sensitivity rests on, in proofs.lock.
 
-`make reprove NAME=theorem` refreshes the hash of one theorem, after its proof was read again beside the changed code.
-The hash is of the function's syntax tree without its docstring, so that formatting and words do not count.
+`make reprove NAME=theorem` refreshes the hashes of one theorem, after its proof was read again beside the changed code.
+A function that is marked with `@proves` is hashed together with its whole class, if it has one, and with every
+function, class and constant that these name, directly or not, in their own module and in other modules of queries. So
+the lock covers what a query reads (`of`), what it does to sums (`finish`), how far a unit moves them (`sensitivity`),
+and what queries share. Hashes are of syntax trees without docstrings, so that formatting and words do not count.
+Kernels, noise and the vault are not hashed; tests of their own hold them to their pages.
 """
 
 import ast
@@ -10,13 +14,13 @@ import importlib
 import inspect
 import json
 import sys
-import textwrap
 from pathlib import Path
 
 from tensorveil.privacy.theorems import PROVEN_FUNCTIONS, THEOREMS
 
 FOLDER = Path(__file__).parent
 LOCK = FOLDER / "proofs.lock"
+QUERIES = "tensorveil.privacy.queries."
 MODULES = (
     "tensorveil.privacy.accounting.divergences",
     "tensorveil.privacy.accounting.filters",
@@ -42,27 +46,64 @@ def proven_functions() -> dict[str, list[str]]:
     return PROVEN_FUNCTIONS
 
 
-def find_function(name: str) -> object:
-    """The function of a full name such as tensorveil.mechanisms.level.level_sensitivity."""
+def module_of(name: str) -> tuple[str, str]:
+    """The module of a full name, and the function or class in it that holds the name."""
     parts = name.split(".")
     for cut in range(len(parts) - 1, 0, -1):
         try:
-            found: object = importlib.import_module(".".join(parts[:cut]))
+            importlib.import_module(".".join(parts[:cut]))
         except ModuleNotFoundError:
             continue
-        for part in parts[cut:]:
-            found = getattr(found, part)
-        return found
+        return ".".join(parts[:cut]), parts[cut]
     raise LookupError(name)
 
 
+def source_of(module: str) -> str:
+    """The text of a module."""
+    return inspect.getsource(importlib.import_module(module))
+
+
+def definitions(module: str) -> dict[str, ast.stmt]:
+    """Name -> the function, class, constant or import of that name at the top of a module, docstrings left out."""
+    found: dict[str, ast.stmt] = {}
+    for statement in ast.parse(source_of(module)).body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            found[statement.name] = statement
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            found |= {target.id: statement for target in targets if isinstance(target, ast.Name)}
+        elif isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith(QUERIES):
+            found |= {alias.name: statement for alias in statement.names}
+    for statement in found.values():
+        for node in ast.walk(statement):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                node.body = [part for part in node.body if not _is_text(part)]
+    return found
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
 def hash_of(name: str) -> str:
-    """Hash of a function's syntax tree, docstring left out."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(find_function(name)))))
-    function = tree.body[0]
-    if ast.get_docstring(function) is not None:
-        function.body = function.body[1:]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    """Hash of the syntax trees of a function or its class, and of what they name in modules of queries."""
+    modules: dict[str, dict[str, ast.stmt]] = {}
+    trees: dict[tuple[str, str], str] = {}
+    waiting = [module_of(name)]
+    while waiting:
+        module, one = waiting.pop()
+        if module not in modules:
+            modules[module] = definitions(module)
+        tree = modules[module].get(one)
+        if tree is None or (module, one) in trees:
+            continue
+        if isinstance(tree, ast.ImportFrom):
+            waiting.append((str(tree.module), one))
+            continue
+        trees[module, one] = ast.dump(tree)
+        waiting += [(module, node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return hashlib.sha256(json.dumps(sorted(trees.items())).encode()).hexdigest()
 
 
 def hashes(theorem: str) -> dict[str, str]:
@@ -71,17 +112,15 @@ def hashes(theorem: str) -> dict[str, str]:
 
 
 def main() -> None:
-    wanted = sys.argv[1:]
-    unknown = [name for name in wanted if name not in THEOREMS and name != "all"]
-    if not wanted or unknown:
-        raise SystemExit(f"NAME must be one of {', '.join(THEOREMS)} or all, got {unknown or 'nothing'}")
+    if len(sys.argv) != 2 or sys.argv[1] not in THEOREMS:
+        raise SystemExit(f"NAME must be one of {', '.join(THEOREMS)}, got {' '.join(sys.argv[1:]) or 'nothing'}")
+    theorem = sys.argv[1]
     locked = json.loads(LOCK.read_text()) if LOCK.exists() else {}
-    for theorem in THEOREMS if "all" in wanted else wanted:
-        locked[theorem] = hashes(theorem)
-        print(f"{theorem}: {len(locked[theorem])} function(s) locked")
+    locked[theorem] = hashes(theorem)
     aside = LOCK.with_suffix(".part")
     aside.write_text(json.dumps(locked, indent=1, sort_keys=True) + "\n")
     aside.replace(LOCK)
+    print(f"{theorem}: {len(locked[theorem])} function(s) locked")
 
 
 if __name__ == "__main__":

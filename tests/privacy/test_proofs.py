@@ -64,10 +64,48 @@ def test_the_lock_holds_nothing_but_theorems():
     assert set(json.loads(lock.LOCK.read_text())) == set(THEOREMS)
 
 
-def test_a_changed_function_would_be_noticed(monkeypatch):
-    before = lock.hash_of("tensorveil.privacy.theorems.covering")
-    source = lock.inspect.getsource(lock.find_function("tensorveil.privacy.theorems.covering"))
-    monkeypatch.setattr(lock.inspect, "getsource", lambda _: source.replace("unit_kind in theorem.units", "True"))
-    assert lock.hash_of("tensorveil.privacy.theorems.covering") != before
-    monkeypatch.setattr(lock.inspect, "getsource", lambda _: source.replace("found = tuple(", "found   =   tuple("))
-    assert lock.hash_of("tensorveil.privacy.theorems.covering") == before
+QUERY = "tensorveil.privacy.queries.values.dense.DenseCells.sensitivity"
+SUMS = "tensorveil.privacy.queries.sums.weighted_sums"
+CONTRIBUTIONS = "tensorveil.privacy.queries.contributions"
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "old", "new"),
+    [
+        ("tensorveil.privacy.theorems.covering", None, "unit_kind in theorem.units", "True"),
+        (QUERY, None, "changes * largest, VALUE_GRID", "largest, VALUE_GRID"),  # the marked method
+        (QUERY, None, "shard.steps - self.default", "2 * shard.steps"),  # `of`
+        (QUERY, None, "np.clip(totals[0], -VALUE_STEPS", "np.clip(totals[0], -2 * VALUE_STEPS"),  # `finish`
+        (QUERY, None, "min(unit.at_most or cells, cells)", "1"),  # `changes`
+        (SUMS + ".ModeSums.sensitivity", None, "weight * read", "2 * read"),  # a helper
+        (SUMS + ".ModeSums.sensitivity", None, "1 - 2.0**-20", "1"),  # a constant
+        (SUMS + ".ModeSums.sensitivity", CONTRIBUTIONS, "np.trunc(contributions", "np.rint(contributions"),
+        (SUMS + ".ModeSums.sensitivity", CONTRIBUTIONS, "STEPS = 2**30", "STEPS = 2**31"),
+        ("tensorveil.privacy.queries.values.choices.Quantile.sensitivity", None, "np.abs(below - wanted)", "9 * below"),
+    ],
+)
+def test_changed_code_would_be_noticed_and_changed_words_would_not(monkeypatch, name, module, old, new):
+    original, before, home = lock.source_of, lock.hash_of(name), module or lock.module_of(name)[0]
+    source = original(home)
+    assert old in source
+    changed = source.replace(old, new)
+    monkeypatch.setattr(lock, "source_of", lambda module: changed if module == home else original(module))
+    assert lock.hash_of(name) != before
+    reworded = re.sub(r'"""(?=\w)', '"""Other words. ', source).replace("  # ", "    # other ")
+    monkeypatch.setattr(lock, "source_of", lambda module: reworded if module == home else original(module))
+    assert lock.hash_of(name) == before
+
+
+@pytest.mark.parametrize("wanted", [[], ["all"], ["level", "sums-modes"], ["no-such-theorem"]])
+def test_theorems_are_locked_one_at_a_time(monkeypatch, wanted):
+    before = lock.LOCK.read_text()
+    monkeypatch.setattr(lock.sys, "argv", ["lock.py", *wanted])
+    with pytest.raises(SystemExit, match="NAME must be one of"):
+        lock.main()
+    assert lock.LOCK.read_text() == before
+
+
+def test_no_page_cites_a_page_that_is_not_there():
+    for page in PROOFS.glob("*.md"):
+        for cited in re.findall(r"\b([a-z_]+\.md)\b", page.read_text()):
+            assert (PROOFS / cited).exists(), f"{page.name} cites {cited}"

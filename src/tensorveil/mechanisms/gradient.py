@@ -86,7 +86,7 @@ class GradientPerturbation(Mechanism):
 
     Guarantee
     ---------
-    docs/proofs/gradient_perturbation.md. A first small stage releases the level of the values: their mean and spread.
+    docs/proofs/gradients.md. A first small stage releases the level of the values: their mean and spread.
     """
 
     name: ClassVar[str] = "gradient"

@@ -66,7 +66,7 @@ class Settings:
 class OutputPerturbation(Mechanism):
     """Rows of one or several blocks by ridge regression on frozen blocks, with exact sensitivity.
 
-    The proof is docs/proofs/output_perturbation.md.
+    The proof is docs/proofs/exact_rows.md.
 
     The frozen blocks are public (`frozen`) or bought by a private `first` stage, whose cost is in the same guarantee.
     What is solved for is the correction of the block to what is there already, so that a noisy result can be shrunk.

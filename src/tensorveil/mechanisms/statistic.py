@@ -58,7 +58,7 @@ class Settings:
 @final
 @dataclass(frozen=True)
 class StatisticPerturbation(Mechanism):
-    """Private alternating least squares (docs/proofs/statistic_perturbation.md).
+    """Private alternating least squares (docs/proofs/normal_equations.md).
 
     - ``value``, ``slice_values``: noise on the right-hand sides g; the matrices H read no values and are free.
     - ``entry``: noise on g and on H, on every row, data or not (needs delta above 0).

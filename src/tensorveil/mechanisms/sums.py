@@ -74,7 +74,7 @@ class Settings:
 @final
 @dataclass(frozen=True)
 class SumPerturbation(Mechanism):
-    """Noisy sums of every mode, then mean and offsets given them (docs/proofs/sum_perturbation.md).
+    """Noisy sums of every mode, then mean and offsets given them (docs/proofs/weighted_sums.md and pairs.md).
 
     The way to go where epsilon is small: a sum over many values needs little noise, and the posterior shrinks what the
     noise drowns, down to the private mean.

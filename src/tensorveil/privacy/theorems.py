@@ -50,7 +50,7 @@ BALLE = "Balle, Wang 2018 (arXiv:1805.06530), Theorem 8"
 THEOREMS = _table(
     Theorem(
         "input-values",
-        "input_perturbation.md",
+        "values.md",
         "input",
         ("value", "slice_values"),
         "Laplace, Gaussian or channel noise on every observed value; everything after is post-processing.",
@@ -58,7 +58,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "input-centred",
-        "input_perturbation.md",
+        "choices.md",
         "input",
         ("value",),
         "Two quantiles by the exponential mechanism, a noisy mean, every value through a channel on what they span.",
@@ -66,7 +66,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "input-dense",
-        "input_perturbation.md",
+        "dense.md",
         "input",
         ("entry", "slice"),
         "Noise on every cell of the box, a missing one holding a public default.",
@@ -74,7 +74,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "gradient-joint",
-        "gradient_perturbation.md",
+        "gradients.md",
         "gradient",
         ("value", "slice_values", "entry", "slice"),
         "Gradients clipped per unit over all blocks jointly, Gaussian noise on every coordinate of their sum.",
@@ -82,7 +82,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "gradient-sampled",
-        "gradient_perturbation.md",
+        "gradients.md",
         "gradient",
         ("value", "slice_values", "entry", "slice"),
         "The same on a Poisson sample of the units.",
@@ -90,7 +90,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "gradient-rows",
-        "gradient_perturbation.md",
+        "gradients.md",
         "gradient",
         ("value", "entry"),
         "Row gradients clipped per entry and block, norm-exponential noise on every row, budgets added.",
@@ -98,7 +98,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "output-exact",
-        "output_perturbation.md",
+        "exact_rows.md",
         "output",
         ("value",),
         "Ridge rows given released features, with their exact sensitivity to one value.",
@@ -106,7 +106,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "statistic-values",
-        "statistic_perturbation.md",
+        "normal_equations.md",
         "statistic",
         ("value", "slice_values"),
         "Noise on the right-hand sides of alternating least squares; their matrices read no values.",
@@ -114,7 +114,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "statistic-entries",
-        "statistic_perturbation.md",
+        "normal_equations.md",
         "statistic",
         ("entry",),
         "Noise on right-hand sides and matrices of alternating least squares, on every row.",
@@ -122,7 +122,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "statistic-slices",
-        "statistic_perturbation.md",
+        "normal_equations.md",
         "statistic",
         ("slice",),
         "The same with weights that bound a whole slice; the slice's own rows are never released (joint privacy).",
@@ -130,7 +130,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "sums-modes",
-        "sum_perturbation.md",
+        "weighted_sums.md",
         "sums",
         ("value", "slice_values"),
         "Noise on the weighted sums of every index of every mode and on the total, in one release.",
@@ -138,7 +138,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "sums-pairs",
-        "sum_perturbation.md",
+        "pairs.md",
         "sums",
         ("entry", "slice"),
         "Noise on paired sums of residuals of one mode after the other, a slice's own level taken off by itself.",
@@ -146,7 +146,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "level",
-        "offsets.md",
+        "totals.md",
         "offsets",
         ("value", "slice_values", "entry", "slice"),
         "Noise on the totals of values and of their squares, which give a centre and a scale.",
@@ -154,7 +154,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "offsets-sums",
-        "offsets.md",
+        "row_sums.md",
         "offsets",
         ("value", "slice_values"),
         "Noise on weighted sums of residuals per row; counts are public.",
@@ -162,7 +162,7 @@ THEOREMS = _table(
     ),
     Theorem(
         "offsets-pairs",
-        "offsets.md",
+        "row_sums.md",
         "offsets",
         ("entry", "slice"),
         "Noise on paired sums, of which one observation moves both together by at most one.",

@@ -44,7 +44,7 @@ def joint_sums(
 ) -> Integers:
     """Sum over the chosen entries of their negative joint gradients, each clipped to norm m, in grid steps.
 
-    Guarantee: the contribution of every entry is at most m / grid long (docs/proofs/gradient_perturbation.md, Lemma 1).
+    Guarantee: the contribution of every entry is at most m / grid long (docs/proofs/gradients.md, Lemma 1).
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ rounded towards more epsilon, and confirmed by a second method where there is on
 mechanism, and Rényi accounting (RDP). What is unsupported, not finite or contradicted is an error, never a number.
 
 dp-accounting is asked for add/remove, with noise over the true sensitivity; only the sampled replace-one pair is asked
-as REPLACE_ONE, with noise over the clip norm (docs/proofs/gradient_perturbation.md).
+as REPLACE_ONE, with noise over the clip norm (docs/proofs/gradients.md).
 """
 
 from __future__ import annotations
