@@ -120,11 +120,11 @@ def mode(value: object, number_of_modes: int) -> int:
 
 
 def coordinates(value: object, sizes: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Integer coordinates, one row an entry, each inside its mode; returned as contiguous uint32."""
+    """Integer coordinates, one row per entry, each inside its mode; returned as contiguous uint32."""
     array = np.asarray(value)
     if array.ndim != 2 or array.shape[1] != len(sizes):
         raise InputError(
-            f"coordinates must be a table with one row an entry and {len(sizes)} columns, one a mode, "
+            f"coordinates must be a table with one row per entry and {len(sizes)} columns, one per mode, "
             f"got an array of shape {array.shape}; stack the index columns with numpy.column_stack"
         )
     if array.size == 0:

@@ -114,7 +114,7 @@ class LowerBound:
         condition = ", given that all noise is Gaussian" if self.claim == "gaussian" else ""
         return (
             f"epsilon is at least {self.epsilon:.3g} at delta {self.delta:g}, at confidence {self.confidence:.10g}"
-            f"{condition} ({self.runs:,} runs a world; {self.event}: {self.hits:,} of {self.counted:,} there, "
+            f"{condition} ({self.runs:,} runs per world; {self.event}: {self.hits:,} of {self.counted:,} there, "
             f"{self.false_positives:,} in the other)"
         )
 
@@ -189,7 +189,7 @@ def lower_bound_from_scores(
     confidence: float = 0.95,
     claim: str = "pure",
 ) -> LowerBound:
-    """The bound from ready scores of independent runs, one a run: the first half of each world chooses the event.
+    """The bound from ready scores of independent runs, one per run: the first half of each world chooses the event.
 
     The score must not have been chosen or trained on the second halves. A run that failed has a score too, e.g. inf.
 
@@ -203,7 +203,9 @@ def lower_bound_from_scores(
     scores = [np.asarray(part, dtype=np.float64) for part in (scores_0, scores_1)]
     for part in scores:
         if part.ndim != 1 or np.isnan(part).any():
-            raise InputError("scores must be one number a run without NaN, got others; give failed runs a score of inf")
+            raise InputError(
+                "scores must be one number per run without NaN, got others; give failed runs a score of inf"
+            )
     if len(scores[0]) != len(scores[1]):
         raise InputError(f"worlds must have one number of runs, got {len(scores[0])} and {len(scores[1])}; drop some")
     number = _runs(len(scores[0]))
@@ -314,7 +316,7 @@ def _counted(
 def _runs(value: object) -> int:
     number = checks.positive_integer("runs", value)
     if number < FEWEST_RUNS:
-        raise InputError(f"runs must be at least {FEWEST_RUNS} a world, got {number}; some thousand show something")
+        raise InputError(f"runs must be at least {FEWEST_RUNS} per world, got {number}; some thousand show something")
     return number
 
 

@@ -43,7 +43,7 @@ def run_both(
     workers: int = 2,
     progress: Progress = no_progress,
 ) -> tuple[Floats, Floats]:
-    """Vectors of so many runs of each world, one row a run; a row of NaN is a run that failed.
+    """Vectors of so many runs of each world, one row per run; a row of NaN is a run that failed.
 
     A run whose numbers are not all finite is counted as failed, except that a single number may be infinite. No run is
     left out.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Score = Callable[[Floats], Floats]  # from a table, one row a run, to one number a run
+Score = Callable[[Floats], Floats]  # from a table, one row per run, to one number per run
 
 FARTHEST = 8.0  # robust standard deviations: what lies beyond is taken for as far
 SHRINKAGES = (1e-6, 0.02, 0.3)  # of the covariance towards its diagonal; the first for numbers that share noise
@@ -26,7 +26,7 @@ def trained_scores(world_0: Floats, world_1: Floats, own: bool = False) -> list[
 
     Parameters
     ----------
-    world_0, world_1 : tables of numbers, one row a run, that are used for nothing but training
+    world_0, world_1 : tables of numbers, one row per run, that are used for nothing but training
     own : whether the only column is the caller's own score, to be taken as it is
     """
     tables = [table[np.isfinite(table).all(axis=1)] for table in (world_0, world_1)]

@@ -74,7 +74,7 @@ def evaluate_table(
 
     Parameters
     ----------
-    table : one column of labels a mode, and one of values
+    table : one column of labels per mode, and one of values
     value : the column of values, by default named as in the release
     own : for a joint release, everybody's own observations, from which personal rows are computed; without it, such a
         release predicts by its public offsets alone

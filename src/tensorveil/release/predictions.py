@@ -44,7 +44,7 @@ BLOCK_CELLS = 2**20  # predicted at a time
 @final
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Predictions, one a row of a table, and how many of the rows have labels that the release does not know.
+    """Predictions, one per row of a table, and how many of the rows have labels that the release does not know.
 
     Attributes
     ----------
@@ -61,11 +61,11 @@ class Predicted:
 
 
 def predict_rows(release: Release, table: Any, unknown: str = "error", *, model: Completion | None = None) -> Predicted:
-    """Predictions for the rows of a table with one column of labels a mode.
+    """Predictions for the rows of a table with one column of labels per mode.
 
     Parameters
     ----------
-    table : one column of labels a mode
+    table : one column of labels per mode
     unknown : "error", or "offsets" to predict rows with unknown labels by the offsets of their known ones
     model : the model to predict with instead of the release's, e.g. an owner's
     """
@@ -160,7 +160,7 @@ def everybody(release: Release, own: Observations) -> Completion:
 
 
 def coordinates_in(release: Release, table: Any) -> Integers:
-    """Indices by the labels of a table, one column a mode; -1 where the release does not know the label."""
+    """Indices by the labels of a table, one column per mode; -1 where the release does not know the label."""
     columns = tables.arrow_table(table)
     for name in release.mode_names:
         if columns.column_names.count(name) != 1:
@@ -279,7 +279,7 @@ def top_table(
 
 
 def labelled(release: Release, where: NDArray[np.uint32], values: Floats) -> pa.Table:
-    """An Arrow table of labels, one column a mode, and predictions."""
+    """An Arrow table of labels, one column per mode, and predictions."""
     import pyarrow as pa
 
     columns = {}

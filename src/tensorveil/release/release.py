@@ -89,10 +89,12 @@ class Release:
         object.__setattr__(self, "bins", tuple(self.bins) or nothing)
         for name in ("mode_names", "labels", "bins"):
             if len(getattr(self, name)) != order:
-                raise InputError(f"{name} must be {order}, one a mode, got {len(getattr(self, name))}; give one a mode")
+                raise InputError(
+                    f"{name} must be {order}, one per mode, got {len(getattr(self, name))}; give one per mode"
+                )
         for mode, (labels, size) in enumerate(zip(self.labels, self.model.shape, strict=True)):
             if labels is not None and len(labels) != size:
-                raise InputError(f"labels of mode {mode} must be {size}, one an index, got {len(labels)}")
+                raise InputError(f"labels of mode {mode} must be {size}, one per index, got {len(labels)}")
 
     def __repr__(self) -> str:
         told = self.guarantee
@@ -131,7 +133,7 @@ class Release:
     def predict(self, coordinates: ArrayLike, interval: float) -> Interval: ...
 
     def predict(self, coordinates: ArrayLike, interval: float | None = None) -> Floats | Interval:
-        """Predicted values at integer coordinates, one row an entry.
+        """Predicted values at integer coordinates, one row per entry.
 
         With `interval`, e.g. 0.9, also the ends between which an observed value would lie with that chance, by the
         posterior: an `Interval(prediction, low, high)`. Only mechanisms that infer by posterior draws have one.
@@ -144,7 +146,7 @@ class Release:
         return Interval(predicted, *self.model.interval(coordinates, interval))
 
     def predict_table(self, table: Any, *, unknown: str = "error") -> Any:
-        """The table with a column `prediction`, by one column of labels a mode; the same kind of frame comes back.
+        """The table with a column `prediction`, by one column of labels per mode; the same kind of frame comes back.
 
         Parameters
         ----------
@@ -182,7 +184,7 @@ class Release:
         return to_frame(top_table(self, {name: [label] for name, label in known.items()}, k), frame)
 
     def to_frame(self, kind: str = "pandas", coordinates: ArrayLike | None = None) -> Any:
-        """Labels and predictions, one row a cell: of all cells (at most 10^7), or of these coordinates."""
+        """Labels and predictions, one row per cell: of all cells (at most 10^7), or of these coordinates."""
         from tensorveil.release.predictions import completed_table
 
         return completed_table(self, coordinates, kind)

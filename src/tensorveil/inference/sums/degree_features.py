@@ -19,7 +19,7 @@ DENSE_MODE = 500
 
 
 def degree_features(coordinates: Coordinates, shape: tuple[int, ...]) -> list[dict[str, Floats]]:
-    """For each mode, groups of features by name; every group has mean square one an index, summed over its columns."""
+    """For each mode, groups of features by name; every group has mean square one per index, summed over its columns."""
     return [_of_mode(coordinates, mode, shape) for mode in range(len(shape))]
 
 

@@ -22,7 +22,7 @@ def grouped(columns: Floats, weights: Floats, number: int) -> Integers:
 
     Parameters
     ----------
-    columns : one row an index
+    columns : one row per index
     weights : how much each index counts, not negative
     """
     if not columns.size:

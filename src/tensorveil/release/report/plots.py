@@ -177,7 +177,7 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Floats, low: f
     Parameters
     ----------
     rows, columns : labels
-    values : one row a label of `rows`
+    values : one row per label of `rows`
     low, high : the ends of the colour scale, to be shared by maps that are compared
     """
     if not high > low:
