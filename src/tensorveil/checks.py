@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns the clean value or raises one InputError that names the rule."""
+"""Checks of arguments. Each returns the clean value or raises an InputError that states the rule."""
 
 import math
 from collections.abc import Sequence
@@ -100,7 +100,7 @@ def dense_size(sizes: Sequence[int], max_cells: int, remedy: str) -> None:
     cells = math.prod(sizes)
     if cells > max_cells:
         raise SizeError(
-            f"a dense tensor must have at most {max_cells:,} cells, this one has {cells:,} "
+            f"a dense tensor must have at most {max_cells:,} cells, got {cells:,} "
             f"({cells * 8 / 2**30:,.1f} GiB); {remedy}"
         )
 

@@ -1,7 +1,7 @@
 """Scores that tell two worlds apart: functions from a vector of released numbers to one number, trained on runs.
 
-All are high in world 1 and low in world 0, as far as they could learn it. A poor one costs strength, never validity:
-the runs that are counted train nothing.
+A good score is high in world 1 and low in world 0. A poor score weakens the bound but never invalidates it, because the
+runs that are counted are not used for training.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def trained_scores(world_0: Floats, world_1: Floats, own: bool = False) -> list[
 def with_failures(score: Score, worlds: Sequence[Floats], trained: int) -> list[Floats]:
     """Scores of all runs of both worlds; failed runs get infinity, with the sign of the world that fails more often.
 
-    Which one that is, the first `trained` runs say; what no score can be computed for stands with the failed runs.
+    The first `trained` runs determine the sign. Runs without a computable score are treated like failed runs.
     """
     failed = [np.asarray(np.isnan(table).any(axis=1)) for table in worlds]
     more_in_1 = failed[1][:trained].sum() >= failed[0][:trained].sum()

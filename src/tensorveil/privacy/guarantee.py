@@ -180,9 +180,8 @@ class Guarantee:
                 "Seeded: not for release." if self.seeded else "",
             ]
             return " ".join(filter(None, sentences))
-        lines = [
-            f"Claimed, not proven: {stated} for the unit {self.unit!r}, according to {self.source}. Not for publication."
-        ]
+        claim = f"{stated} for the unit {self.unit!r}, according to {self.source}"
+        lines = [f"Claimed, not proven: {claim}. Not for publication."]
         return "\n".join([*lines, *(f"- {reason}" for reason in self.reasons)])
 
     def to_json(self) -> str:

@@ -67,7 +67,8 @@ class ParallelSGD:
 
     Values are scaled to mean 1 and standard deviation 1. If their distribution is skewed to the left, their sign is
     flipped first. All start values are near the level at which the model predicts that mean, because products of three
-    or more numbers have a vanishing gradient around zero. Step sizes fall from `learning_rate` to nothing along half a cosine.
+    or more numbers have a vanishing gradient around zero. Step sizes fall from `learning_rate` to zero along half a
+    cosine.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class ParallelSGD:
     iterations : passes over the observations
     regularization : lambda, on the same scale
     threads : number of threads; None: one per core, but only one for small data and for Tucker models
-    precision : "single" or "double", of parameters and values of CP models during descent; results always have double precision
+    precision : "single" or "double", of CP models during descent; results always have double precision
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Features of the indices of each mode from where values were observed, for linear priors on offsets.
 
 Of the counts of a mode's indices with those of the other modes, divided by the square roots of both degrees, the
-leading left singular vectors say who is seen with whom. A singular vector itself grows with the square root of the
-degree, divided by it all indices count alike; log degrees come besides. Values are not read.
+leading left singular vectors show which indices occur together. A singular vector grows with the square root of the
+degree, so it is divided by it; log degrees are added as a feature. Values are not read.
 """
 
 from __future__ import annotations
