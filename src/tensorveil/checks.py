@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns the clean value or raises one InputError that names the rule."""
+"""Checks of arguments. Each returns the clean value or raises an InputError that states the rule."""
 
 import math
 from collections.abc import Sequence
@@ -100,7 +100,7 @@ def dense_size(sizes: Sequence[int], max_cells: int, remedy: str) -> None:
     cells = math.prod(sizes)
     if cells > max_cells:
         raise SizeError(
-            f"a dense tensor must have at most {max_cells:,} cells, this one has {cells:,} "
+            f"a dense tensor must have at most {max_cells:,} cells, got {cells:,} "
             f"({cells * 8 / 2**30:,.1f} GiB); {remedy}"
         )
 
@@ -120,11 +120,11 @@ def mode(value: object, number_of_modes: int) -> int:
 
 
 def coordinates(value: object, sizes: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Integer coordinates, one row an entry, each inside its mode; returned as contiguous uint32."""
+    """Integer coordinates, one row per entry, each inside its mode; returned as contiguous uint32."""
     array = np.asarray(value)
     if array.ndim != 2 or array.shape[1] != len(sizes):
         raise InputError(
-            f"coordinates must be a table with one row an entry and {len(sizes)} columns, one a mode, "
+            f"coordinates must be a table with one row per entry and {len(sizes)} columns, one per mode, "
             f"got an array of shape {array.shape}; stack the index columns with numpy.column_stack"
         )
     if array.size == 0:

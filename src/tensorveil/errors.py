@@ -1,6 +1,6 @@
-"""The errors of the package: one base class, one class a kind of trouble.
+"""The errors of the package: one base class, and one class per kind of problem.
 
-Every message follows one template: the parameter, the rule, what came, what to do.
+Every message states the parameter, the rule, what was given, and what to do.
 """
 
 
@@ -13,11 +13,11 @@ class InputError(TensorveilError, ValueError):
 
 
 class SizeError(InputError):
-    """The request would need an absurd amount of memory."""
+    """The request would need far too much memory."""
 
 
 class UnprovenError(InputError):
-    """No theorem covers the combination that was asked for; no flag turns this off."""
+    """No theorem covers the requested combination; this check cannot be turned off."""
 
 
 class BudgetError(TensorveilError):
@@ -25,14 +25,14 @@ class BudgetError(TensorveilError):
 
 
 class SpentError(TensorveilError):
-    """Something failed after the budget of a release was reserved: that budget counts as spent.
+    """A run failed after the budget of its release was reserved, so the budget counts as spent.
 
-    What failed is the cause (`__cause__`), whatever its class; the message ends with its words.
+    The original error is the cause (`__cause__`); the message ends with its text.
     """
 
 
 class DivergenceError(TensorveilError, ArithmeticError):
-    """A solver left the finite numbers.
+    """A solver diverged: a number became infinite or NaN.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class DivergenceError(TensorveilError, ArithmeticError):
 
 
 class DownloadError(TensorveilError, OSError):
-    """A data set could not be fetched, or what came is not what its checksum promises."""
+    """A data set could not be downloaded, or its checksum is wrong."""
 
 
 class MissingDependencyError(TensorveilError, ImportError):

@@ -1,4 +1,4 @@
-"""Empirical lower bounds of epsilon: two neighbouring worlds, many releases of each, and how well they are told apart.
+"""Empirical lower bounds on epsilon from many releases of two neighbouring worlds.
 
 A mechanism that is (epsilon, delta)-private keeps P1(E) <= e^epsilon P0(E) + delta for every event E and both orders of
 the worlds. One event is chosen on the first half of the runs; how often it happens is counted on the second, and
@@ -34,7 +34,7 @@ CHOOSING = 1e-3  # of the error, while many events are compared: one that is rar
 @final
 @dataclass(frozen=True)
 class Event:
-    """Something that may happen to a score, and the world that it speaks for.
+    """An event defined by a score, and the world in which it is more likely.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Event:
     above : bool
         The event is score >= threshold if True, score <= threshold if False.
     world : int
-        0 or 1: the world where the event is the likelier; seeing it, an attacker guesses this world.
+        0 or 1: the world in which the event is more likely. An attacker who sees the event guesses this world.
     """
 
     threshold: float
@@ -60,12 +60,12 @@ class Event:
 @final
 @dataclass(frozen=True)
 class LowerBound:
-    """What an audit has shown: the true epsilon is at least this, at this confidence.
+    """The result of an audit: a lower bound on the true epsilon at a given confidence.
 
     Attributes
     ----------
     epsilon : float
-        The bound, 0 where nothing was shown.
+        The bound; 0 if nothing was shown.
     delta, confidence : float
     claim : str
         "pure": valid whatever the mechanism is. "gaussian": valid against a claim that all noise is Gaussian; it
@@ -114,7 +114,7 @@ class LowerBound:
         condition = ", given that all noise is Gaussian" if self.claim == "gaussian" else ""
         return (
             f"epsilon is at least {self.epsilon:.3g} at delta {self.delta:g}, at confidence {self.confidence:.10g}"
-            f"{condition} ({self.runs:,} runs a world; {self.event}: {self.hits:,} of {self.counted:,} there, "
+            f"{condition} ({self.runs:,} runs per world; {self.event}: {self.hits:,} of {self.counted:,} runs there, "
             f"{self.false_positives:,} in the other)"
         )
 
@@ -133,22 +133,22 @@ def lower_bound(
     workers: int = 2,
     progress: Progress = no_progress,
 ) -> LowerBound:
-    """Run a pipeline on two neighbouring data sets many times, and bound its epsilon from below.
+    """Run a pipeline many times on two neighbouring data sets and compute a lower bound on its epsilon.
 
     Parameters
     ----------
     run_world_0, run_world_1 : the pipeline on either data set; each call is one release with fresh noise, and gives
         numbers, or anything that `features` or `score` reads
-    runs : of each world; a quarter trains a score, a quarter chooses the event, a half is counted
+    runs : number of runs per world; a quarter trains a score, a quarter chooses the event, and half are counted
     delta : of the claim
-    confidence : the chance that the bound holds, at least
-    claim : "pure" is right for any mechanism; "gaussian" shows more, but only refutes a claim of Gaussian noise alone
+    confidence : the least probability that the bound holds
+    claim : "pure" is right for any mechanism; "gaussian" is stronger, but valid only if all noise is Gaussian
     score : a number from one output, high in one world and low in the other; None: scores are trained on features
-    features : a vector of numbers from one output; all that is released should be in it
-    failures : errors that are outputs like any other; other errors stop the audit
-    workers : processes. Each must draw its own noise: a generator that was seeded before is copied to every process,
-        and repeats itself there, which is found out and refused; use workers=1 for such pipelines
-    progress : called with what is done, how far, of how many
+    features : a vector of numbers from one output; it should contain everything that is released
+    failures : exceptions that count as outputs; other exceptions stop the audit
+    workers : number of processes. Each must draw its own noise. A generator that was created before is copied to every
+        process and repeats itself; the audit detects this and raises an error. Use workers=1 for such pipelines
+    progress : called with the name of the task, the steps done and the total
 
     Examples
     --------
@@ -162,7 +162,7 @@ def lower_bound(
     number = _runs(runs)
     _checked(delta, confidence, claim)
     if score is not None and features is not None:
-        raise InputError("score and features must not both be given, got both; a score reads the output itself")
+        raise InputError("score and features must not both be given, got both; leave one out")
     reading = score if score is not None else features
     vectors = run_both(run_world_0, run_world_1, number, reading, failures, workers, progress)
     failed = [np.isnan(part).any(axis=1) for part in vectors]
@@ -189,7 +189,7 @@ def lower_bound_from_scores(
     confidence: float = 0.95,
     claim: str = "pure",
 ) -> LowerBound:
-    """The bound from ready scores of independent runs, one a run: the first half of each world chooses the event.
+    """The bound from ready scores of independent runs, one per run: the first half of each world chooses the event.
 
     The score must not have been chosen or trained on the second halves. A run that failed has a score too, e.g. inf.
 
@@ -203,9 +203,13 @@ def lower_bound_from_scores(
     scores = [np.asarray(part, dtype=np.float64) for part in (scores_0, scores_1)]
     for part in scores:
         if part.ndim != 1 or np.isnan(part).any():
-            raise InputError("scores must be one number a run without NaN, got others; give failed runs a score of inf")
+            raise InputError(
+                "scores must be one number per run without NaN, got others; give failed runs a score of inf"
+            )
     if len(scores[0]) != len(scores[1]):
-        raise InputError(f"worlds must have one number of runs, got {len(scores[0])} and {len(scores[1])}; drop some")
+        raise InputError(
+            f"both worlds must have the same number of runs, got {len(scores[0])} and {len(scores[1])}; drop some"
+        )
     number = _runs(len(scores[0]))
     _checked(delta, confidence, claim)
     half = number // 2
@@ -314,7 +318,7 @@ def _counted(
 def _runs(value: object) -> int:
     number = checks.positive_integer("runs", value)
     if number < FEWEST_RUNS:
-        raise InputError(f"runs must be at least {FEWEST_RUNS} a world, got {number}; some thousand show something")
+        raise InputError(f"runs must be at least {FEWEST_RUNS} per world, got {number}; use some thousands")
     return number
 
 

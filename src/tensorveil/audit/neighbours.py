@@ -1,4 +1,4 @@
-"""Neighbouring data sets that are chosen to hurt: brute force over what one unit can do to a run."""
+"""Worst-case neighbouring data sets, by brute force over the changes that one unit can make."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRIED_CELLS = 32
 def neighbours(
     observations: Observations, unit: str | Unit, bounds: Bounds, limit: int | None = None
 ) -> Iterator[Pair]:
-    """Pairs of neighbouring data sets near the observations, those that hurt most first.
+    """Pairs of neighbouring data sets close to the observations, in the order of their expected effect.
 
     - ``value``: each value at the low and at the high bound.
     - ``slice_values``: each slice's values all low and all high, and with signs that alternate, one way and the other.

@@ -71,7 +71,7 @@ def draw_scores(bound: LowerBound, title: str, path: Path, stated_epsilon: float
     right.set_title(f"{verdict}\n" * bool(verdict) + f"confidence {100 * bound.confidence:.10g} %", fontsize=9.5)
     for panel in (left, right):
         panel.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"{title}: {bound.runs:,} runs a world, half of them counted", x=0.01, ha="left", fontsize=11)
+    figure.suptitle(f"{title}: {bound.runs:,} runs per world, half of them counted", x=0.01, ha="left", fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".part")
     try:

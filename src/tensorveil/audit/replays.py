@@ -1,4 +1,4 @@
-"""Replay: hand the noisy outputs of one run to a run on a neighbouring data set, and compare what is under the noise.
+"""Replay: give the noisy outputs of one run to a run on a neighbouring data set, and compare the values before noise.
 
 If every statistic before noise differs by no more than its declared sensitivity, calls are equal in number, shape and
 scale, and the final release is the same bit for bit, then the release is a function of noisy outputs whose price is

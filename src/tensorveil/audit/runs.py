@@ -43,7 +43,7 @@ def run_both(
     workers: int = 2,
     progress: Progress = no_progress,
 ) -> tuple[Floats, Floats]:
-    """Vectors of so many runs of each world, one row a run; a row of NaN is a run that failed.
+    """Vectors of so many runs of each world, one row per run; a row of NaN is a run that failed.
 
     A run whose numbers are not all finite is counted as failed, except that a single number may be infinite. No run is
     left out.
@@ -82,7 +82,7 @@ def _total(done: list[Batch]) -> int:
 
 
 def _batch_of(job: tuple[Run, Run, Reading, tuple[type[BaseException], ...]], count: int) -> Batch:
-    """So many runs of both worlds in turn: processes that copied one generator then give the same series."""
+    """Runs of both worlds in turn, so that processes with a copied generator give the same series."""
     *worlds, reading, failures = job
     found: list[list[Floats | None]] = [[], []]
     for _ in range(count):
@@ -119,7 +119,7 @@ def _context(job: Any) -> Any:
 def _in_processes(
     context: Any, processes: int, job: Any, runs: int, size: int, advance: Callable[[int], None]
 ) -> list[Batch]:
-    """Batches from several processes, in turn; on any error, Ctrl-C too, no process stays.
+    """Batches from several processes, in turn. On any error or Ctrl-C, all processes are stopped.
 
     Every process has its own share: with one queue for all, a process that starts late could find it empty, and then
     nothing would show whether the processes repeat each other. No thread is started here: a fork beside a thread that
@@ -150,7 +150,9 @@ def _in_processes(
                 finished += len(found[1][0])
                 advance(finished)
     except EOFError as error:
-        raise TensorveilError("a process of the audit must not be killed, got one that was; free memory") from error
+        raise TensorveilError(
+            "a process of the audit was killed, perhaps for lack of memory; use fewer workers or free memory"
+        ) from error
     finally:
         for worker in workers:
             worker.terminate()
@@ -162,7 +164,7 @@ def _in_processes(
 
 
 def _work(job: Any, share: list[int], end: Any) -> None:
-    """In a new process: Ctrl-C is the parent's to handle; generators of the libraries start afresh; then the runs."""
+    """Run in a new process: leave Ctrl-C to the parent, reseed the global generators, then do the runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     np.random.seed()  # noqa: NPY002  pipelines of others may use the global one
     for count in share:
@@ -179,7 +181,7 @@ def _work(job: Any, share: list[int], end: Any) -> None:
 
 
 def _check_fresh(done: list[Batch]) -> None:
-    """Refuse runs of processes that repeat each other: then they are fewer than they seem, and the bound is wrong."""
+    """Refuse runs of processes that repeat each other, as they are not independent and the bound would be wrong."""
     series: dict[int, list[bytes]] = {}
     for process, worlds in done[1:]:
         pairs = zip(*worlds, strict=True)
@@ -199,7 +201,7 @@ def _check_fresh(done: list[Batch]) -> None:
 
 
 def _surprise(outputs: list[bytes]) -> float:
-    """Bits of chance in a series, by the frequencies of its outputs: two independent ones agree with chance 2^-bits."""
+    """Entropy of a series in bits: two independent series agree with probability 2^-bits."""
     bits = 0.0
     for part in (outputs[0::2], outputs[1::2]):
         bits -= sum(count * math.log2(count / len(part)) for count in Counter(part).values())

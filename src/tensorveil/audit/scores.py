@@ -1,7 +1,7 @@
 """Scores that tell two worlds apart: functions from a vector of released numbers to one number, trained on runs.
 
-All are high in world 1 and low in world 0, as far as they could learn it. A poor one costs strength, never validity:
-the runs that are counted train nothing.
+A good score is high in world 1 and low in world 0. A poor score weakens the bound but never invalidates it, because the
+runs that are counted are not used for training.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Score = Callable[[Floats], Floats]  # from a table, one row a run, to one number a run
+Score = Callable[[Floats], Floats]  # from a table, one row per run, to one number per run
 
 FARTHEST = 8.0  # robust standard deviations: what lies beyond is taken for as far
 SHRINKAGES = (1e-6, 0.02, 0.3)  # of the covariance towards its diagonal; the first for numbers that share noise
@@ -26,7 +26,7 @@ def trained_scores(world_0: Floats, world_1: Floats, own: bool = False) -> list[
 
     Parameters
     ----------
-    world_0, world_1 : tables of numbers, one row a run, that are used for nothing but training
+    world_0, world_1 : tables of numbers, one row per run, that are used for nothing but training
     own : whether the only column is the caller's own score, to be taken as it is
     """
     tables = [table[np.isfinite(table).all(axis=1)] for table in (world_0, world_1)]
@@ -69,7 +69,7 @@ def trained_scores(world_0: Floats, world_1: Floats, own: bool = False) -> list[
 def with_failures(score: Score, worlds: Sequence[Floats], trained: int) -> list[Floats]:
     """Scores of all runs of both worlds; failed runs get infinity, with the sign of the world that fails more often.
 
-    Which one that is, the first `trained` runs say; what no score can be computed for stands with the failed runs.
+    The first `trained` runs determine the sign. Runs without a computable score are treated like failed runs.
     """
     failed = [np.asarray(np.isnan(table).any(axis=1)) for table in worlds]
     more_in_1 = failed[1][:trained].sum() >= failed[0][:trained].sum()

@@ -1,7 +1,7 @@
-"""Worlds to audit the mechanisms with: tiny tensors, a unit that differs between two of them, and what is released.
+"""Worlds for audits of the mechanisms: pairs of tiny tensors that differ in one unit, and the numbers released.
 
-Everything goes through `fit`, the one door, with fresh secret noise. The unit that differs is placed where it shows
-most: at the bounds, alone in its row of every mode, with a model flexible enough to follow it.
+Every release is made by `fit` with fresh secret noise. The unit that differs is placed where it has the largest effect:
+at the bounds, alone in its row of every mode, with a model that is flexible enough to fit it.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class World:
     canary: tuple[int, ...] = (0, 0, 0)
 
     def __call__(self) -> Floats:
-        """All that one release tells about the canary, as numbers."""
+        """All numbers of one release that may depend on the canary."""
         return released_numbers(fit(self.observations, self.plan).model, self.canary)
 
 
 @final
 @dataclass(frozen=True)
 class Audit:
-    """A stated guarantee and what two worlds show of it.
+    """A stated guarantee and the lower bound measured on two worlds.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """ "refuted" or "not refuted"; never "proven", which no audit can say."""
+        """ "refuted" or "not refuted"; an audit can never say "proven"."""
         return "refuted" if self.refuted else "not refuted"
 
     def to_json(self) -> dict[str, str | float | int]:
@@ -150,12 +150,12 @@ def audit_mechanism(
     model : "cp" or "tucker"
     unit : e.g. "value", "entry", "slice:user", "slice_values:item"; the modes are user, item, day
     epsilon, delta : what the mechanism is asked for; delta None: 0, or 1e-5 where pure privacy is impossible
-    runs : of each world; None: as many as take some ten seconds
+    runs : number of runs per world; None: as many as take some ten seconds
     confidence, workers, progress : as for `lower_bound`
 
     Raises
     ------
-    UnprovenError : where no theorem covers, and no paper claims, the combination
+    UnprovenError : if no theorem covers the combination and no paper claims it
     """
     world_0, world_1 = two_worlds(mechanism, model, unit, epsilon, delta)
     plan = world_0.plan
@@ -217,7 +217,7 @@ def two_worlds(
 def _published_worlds(
     mechanism: str, model: str, unit: Unit, epsilon: float, delta: float | None
 ) -> tuple[World, World]:
-    """The paper's claim is for one value, whatever it is, and without delta."""
+    """Check that the unit is value and delta is 0, as the paper claims."""
     if unit.kind != "value":
         raise UnprovenError(
             f"unit must be value for a published algorithm, whose claim is for nothing else, got {unit.kind!r}; "

@@ -1,1 +1,1 @@
-"""The command line: parses, calls, prints; one file a command. Commands import what they need when they run."""
+"""The command line: parses, calls, prints; one file per command. Commands import what they need when they run."""

@@ -46,25 +46,27 @@ def options(
 
 
 app.command(cls=OptionCommand, short_help="From a file to a private release: plan, price, run, report.")(complete)
-app.command(cls=OptionCommand, short_help="Predict the cells in a file, or the best for some labels.")(predict)
-app.command(cls=OptionCommand, short_help="Errors against true values; for inside use.")(evaluate)
+app.command(
+    cls=OptionCommand, short_help="Predict the cells listed in a file, or find the best cells for given labels."
+)(predict)
+app.command(cls=OptionCommand, short_help="Compare predictions with true values (for internal use only).")(evaluate)
 app.command(cls=OptionCommand, short_help="Recompute the guarantee and check every file.")(verify)
-app.command("inspect", cls=OptionCommand, short_help="Show what a release is and promises.")(inspect_release)
-app.command(cls=OptionCommand, short_help="Put two releases side by side.")(compare)
-app.command(cls=OptionCommand, short_help="Try to refute the epsilon of a mechanism by attacks.")(audit)
-app.command(cls=OptionCommand, short_help="The whole way once, on made-up taxi trips.")(demo)
+app.command("inspect", cls=OptionCommand, short_help="Show what a release contains and guarantees.")(inspect_release)
+app.command(cls=OptionCommand, short_help="Compare two releases side by side.")(compare)
+app.command(cls=OptionCommand, short_help="Attack a mechanism and try to refute its stated epsilon.")(audit)
+app.command(cls=OptionCommand, short_help="Run the whole workflow on synthetic taxi trips.")(demo)
 app.add_typer(ledger_app, name="ledger")
 
 
 def exit_status(error: TensorveilError) -> int:
-    """What the program ends with after an error of ours."""
+    """The exit status of the program after an error that tensorveil raised."""
     if isinstance(error, SpentError):
         return FAILED_AFTER_SPENDING
     return LEDGER_REFUSED if isinstance(error, BudgetError) else WRONG_INPUT
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line and an exit status, not a traceback."""
+    """Run the command line; a tensorveil error is shown as one line and an exit status, not a traceback."""
     pressed: list[bool] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:

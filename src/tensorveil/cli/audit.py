@@ -15,24 +15,35 @@ def audit(
         ),
     ],
     epsilon: Annotated[float, typer.Option(help="The epsilon that the mechanism states.")],
-    model: Annotated[str, typer.Option(help="cp or tucker.")] = "cp",
+    model: Annotated[str, typer.Option(help="The model to audit: cp or tucker.")] = "cp",
     unit: Annotated[
-        str, typer.Option(help="value, entry, slice:MODE or slice_values:MODE; modes are user, item, day.")
+        str,
+        typer.Option(
+            help="The privacy unit: value, entry, slice:MODE or slice_values:MODE, where MODE is user, item or day."
+        ),
     ] = "value",
     delta: Annotated[
-        float | None, typer.Option(help="Default 0, or 1e-5 where the mechanism cannot do without.", show_default=False)
+        float | None,
+        typer.Option(
+            help="The delta of the mechanism. Default: 0, or 1e-5 if the mechanism needs a positive delta.",
+            show_default=False,
+        ),
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(help="Runs of each world; by default what takes about a minute.", show_default=False)
+        int | None,
+        typer.Option(help="Number of runs per data set. Default: as many as take about a minute.", show_default=False),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
-    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
-    picture: Annotated[Path | None, typer.Option(help="Write the two distributions of scores as SVG.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON alone.")] = False,
+    confidence: Annotated[float, typer.Option(help="Confidence of the lower bound.")] = 0.95,
+    workers: Annotated[int, typer.Option(help="Number of worker processes.")] = 2,
+    picture: Annotated[
+        Path | None, typer.Option(help="Write a plot of the two score distributions to this SVG file.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
-    """Run a mechanism on two neighbouring tensors, bound its epsilon from below, and compare with what it states.
+    """Run a mechanism on two neighbouring tensors and estimate a lower bound on its epsilon.
 
-    Exit status 1 if the stated epsilon is refuted. An audit can refute, never prove.
+    The command exits with status 1 if the lower bound exceeds the stated epsilon. An audit can refute a guarantee but
+    cannot prove one.
 
     Example: tensorveil audit published-gradient --epsilon 0.1
     """
@@ -76,16 +87,24 @@ def audit(
             ("stated epsilon", f"{found.stated_epsilon:g}" + (f", delta {found.delta:g}" if found.delta else "")),
             ("lower bound", f"{bound.epsilon:.3f}"),
             ("confidence", f"{100 * bound.confidence:.10g} %"),
-            ("runs", f"{bound.runs:,} a world, half of them counted"),
+            ("runs", f"{bound.runs:,} per data set; half of them are counted"),
             ("event", f"{bound.event}"),
-            ("seen", f"{bound.hits:,} of {bound.counted:,} there, {bound.false_positives:,} in the other world"),
-            ("form", "Gaussian: valid against Gaussian noise alone" if bound.claim == "gaussian" else "any mechanism"),
+            (
+                "seen",
+                f"{bound.hits:,} of {bound.counted:,} runs, against {bound.false_positives:,} on the other data set",
+            ),
+            (
+                "form",
+                "Gaussian (valid only for purely Gaussian noise)" if bound.claim == "gaussian" else "any mechanism",
+            ),
             ("verdict", found.verdict),
         ):
             table.add_row(name, text)
         console.print(table)
         if not found.refuted:
-            console.print("Not refuted is not proven: a guarantee rests on its theorem, an audit looks for mistakes.")
+            console.print(
+                "Not refuted does not mean proven: the guarantee rests on a theorem; an audit only finds mistakes."
+            )
         if picture is not None:
             console.print(f"picture: {picture}", soft_wrap=True)
     if found.refuted:

@@ -23,59 +23,89 @@ if TYPE_CHECKING:
 def complete(
     context: typer.Context,
     input: Annotated[
-        Path | None, typer.Argument(help="CSV, TSV, Parquet (file or folder), .tns, .npz or .mat.")
+        Path | None, typer.Argument(help="Input file: CSV, TSV, Parquet (file or folder), .tns, .npz or .mat.")
     ] = None,
-    modes: Annotated[str | None, typer.Option(help="Columns that are the modes, e.g. user,film,day.")] = None,
-    value: Annotated[str | None, typer.Option(help="Column that holds the values.")] = None,
+    modes: Annotated[
+        str | None, typer.Option(help="Names of the columns that are the modes, e.g. user,film,day.")
+    ] = None,
+    value: Annotated[str | None, typer.Option(help="Name of the column that holds the values.")] = None,
     bounds: Annotated[
         tuple[float, float] | None,
-        typer.Option(help="The public range of values: low and high, not read off the data."),
+        typer.Option(help="The public range of the values (low and high). Do not derive it from the data."),
     ] = None,
     unit: Annotated[
-        str | None, typer.Option(help="Whose privacy: value, entry, slice:MODE or slice_values:MODE.")
+        str | None, typer.Option(help="What is protected: value, entry, slice:MODE or slice_values:MODE.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The budget.")] = None,
-    delta: Annotated[float | None, typer.Option(help="0 (pure privacy, the default) or e.g. 1e-6.")] = None,
-    at_most: Annotated[int | None, typer.Option(help="With slices: how many observations of each are kept.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The privacy budget.")] = None,
+    delta: Annotated[float | None, typer.Option(help="0 for pure privacy (the default), or for example 1e-6.")] = None,
+    at_most: Annotated[
+        int | None, typer.Option(help="With a slice unit: the number of observations kept per slice.")
+    ] = None,
     expected_count: Annotated[
-        int | None, typer.Option(help="A public guess of the number of observations; a wrong one costs accuracy only.")
+        int | None,
+        typer.Option(help="A public guess of the number of observations. A wrong guess only costs accuracy."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="cp (the default) or tucker.")] = None,
     rank: Annotated[
         str | None,
-        typer.Option(
-            help="Default: 12 where the posterior shrinks factors (value, slice_values), else 5. Tucker: 4,4,2."
-        ),
+        typer.Option(help="Default: 12 for the units value and slice_values, 5 otherwise. For Tucker, e.g. 4,4,2."),
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="auto (the default), input, gradient, output, statistic, sums.")
+        str | None, typer.Option(help="auto (the default), input, gradient, output, statistic or sums.")
     ] = None,
-    ledger: Annotated[Path | None, typer.Option(help="The account to pay from: tensorveil ledger create.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="The ledger that pays for the release (see tensorveil ledger create).")
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="The data set's name in the ledger.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder to make: model, labels, certificate, report.")] = None,
-    format: Annotated[str | None, typer.Option(help="csv, tsv, parquet, tns, npz, mat; else by the ending.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Names of the columns of a file without a header.")] = None,
-    bin: Annotated[list[str] | None, typer.Option(help="MODE=hour|day|week|month|year, for a column of times.")] = None,
-    labels: Annotated[list[str] | None, typer.Option(help="MODE=FILE with one public label a line.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to create, with model, labels, certificate and report.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="csv, tsv, parquet, tns, npz or mat. Default: taken from the file name.")
+    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Column names, for a file without a header.")] = None,
+    bin: Annotated[
+        list[str] | None, typer.Option(help="MODE=hour|day|week|month|year groups a column of times into bins.")
+    ] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option(help="MODE=FILE, where FILE lists the public labels, one per line.")
+    ] = None,
     public_labels: Annotated[
         list[str] | None,
-        typer.Option(help="MODE whose labels, though read off the data, are public: you say so, the certificate too."),
+        typer.Option(
+            help="Declare that the labels of MODE found in the data are public. The certificate records this."
+        ),
     ] = None,
     features: Annotated[
         list[str] | None,
         typer.Option(
-            help="MODE=FILE with public facts, a row a label: numbers, or texts. Not derived from the values."
+            help="MODE=FILE, a table of public features, one row per label. Do not derive them from the values."
         ),
     ] = None,
-    shape: Annotated[str | None, typer.Option(help="Public sizes, e.g. 943,1682; columns then hold indices.")] = None,
-    first_index: Annotated[int | None, typer.Option(help="With --shape: 0 (the default) or 1.")] = None,
-    duplicates: Annotated[str | None, typer.Option(help="error (the default), keep, or mean.")] = None,
-    seed: Annotated[int | None, typer.Option(help="For experiments: the release is then not for publication.")] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with the same names; options win over it.")] = None,
-    plan_only: Annotated[bool, typer.Option("--plan-only", help="Show the plan and its price and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option(help="Public sizes of the modes, e.g. 943,1682. The columns then hold integer indices."),
+    ] = None,
+    first_index: Annotated[
+        int | None, typer.Option(help="With --shape: the smallest index, 0 (the default) or 1.")
+    ] = None,
+    duplicates: Annotated[
+        str | None, typer.Option(help="What to do with several values in one cell: error (the default), keep or mean.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed for experiments. A seeded release must not be published.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with the same names. Options on the command line take precedence.")
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Show the plan and its privacy cost, then stop.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
-    """Complete the tensor in a file under differential privacy: plan, price, run, certificate, report.
+    """Complete the tensor in a file under differential privacy and write a release folder.
+
+    The command shows the plan and its privacy cost, runs it, and writes the model, its certificate and a report.
 
     Examples:
 
@@ -88,18 +118,18 @@ def complete(
     --at-most 50 --labels patient=patients.txt --labels diagnosis=codes.txt --epsilon 1 --delta 1e-6
     --ledger L.sqlite --dataset clinic --out DIR
 
-    Exit status: 0 done; 2 wrong input, nothing spent; 3 the ledger refused, nothing spent; 4 failed after the budget
-    was reserved, which counts as spent; 130 interrupted.
+    Exit status: 0, done; 2, invalid input, nothing was spent; 3, refused by the ledger, nothing was spent; 4, failed
+    after the budget was reserved, so it counts as spent; 130, interrupted.
     """
     options = {name: found for name, found in context.params.items() if name in READERS}
     job = job_of(options, config)
     if job.out is None and not plan_only:
-        raise InputError("--out must be given, got none; name the folder to make, or use --plan-only")
+        raise InputError("--out must be given, got none; name the folder to create, or use --plan-only")
     run_job(job, plan_only=plan_only, as_json=as_json)
 
 
 def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
-    """Read, plan, show the price, fit, save, tell."""
+    """Read the data, plan, show the cost, fit, save and report."""
     from tensorveil import checks
     from tensorveil.mechanisms.auto import FAMILIES, NAMES
     from tensorveil.privacy.bounds import Bounds
@@ -148,10 +178,10 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
 
 
 def _save(release: Release, out: Path) -> None:
-    """Save; what fails here is lost with this process, and its budget with it."""
+    """Save the release; if saving fails, the release and its budget are lost."""
     from tensorveil.release.ledger.paying import spent_text
 
-    unpaid = "the noise was drawn: the budget of this release counts as spent"
+    unpaid = "noise was already drawn, so the budget of this release counts as spent"
     spent = unpaid if release.ledger is None else spent_text(release.ledger)
     try:
         release.save(out)
@@ -190,12 +220,14 @@ def _ledger(job: Job) -> Ledger | None:
     from tensorveil.release.ledger.ledger import Ledger
 
     if not job.ledger.is_file():
-        raise InputError(f"--ledger must be an existing file, got {job.ledger}; make it with tensorveil ledger create")
+        raise InputError(
+            f"--ledger must be an existing file, got {job.ledger}; create it with tensorveil ledger create"
+        )
     return Ledger(job.ledger)
 
 
 def _told(plan: Plan) -> dict[str, Any]:
-    """The plan as a program reads it."""
+    """The plan as a dictionary for JSON output."""
     return {
         "mechanism": plan.mechanism.name,
         "why": plan.reason,

@@ -1,4 +1,4 @@
-"""What the commands share on the terminal: progress on standard error, results on standard output."""
+"""Terminal output shared by the commands: progress goes to standard error, results to standard output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 @contextmanager
 def progress_bar(shown: bool = True) -> Iterator[Callable[[str, int, int], None]]:
-    """A function (what is being done, how far, of how many) that draws a bar on standard error while inside."""
+    """A function (task, done, total) that draws a progress bar on standard error inside the `with` block."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -29,12 +29,12 @@ def progress_bar(shown: bool = True) -> Iterator[Callable[[str, int, int], None]
 
 
 def say(text: str, *, aside: bool = False) -> None:
-    """A line for a person; `aside` sends it to standard error, so that standard output holds JSON alone."""
+    """Print a line; with `aside` it goes to standard error, so that standard output holds only JSON."""
     typer.echo(text, err=aside)
 
 
 def print_json(found: Any) -> None:
-    """Print what a program reads."""
+    """Print JSON for programs."""
     typer.echo(json.dumps(found, indent=1, allow_nan=False))
 
 

@@ -1,4 +1,4 @@
-"""`tensorveil demo`: the whole way once, on made-up data."""
+"""`tensorveil demo`: the whole workflow on synthetic data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ from tensorveil.errors import InputError
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the data and the release.")] = Path("demo-output"),
 ) -> None:
-    """Complete a made-up tensor of taxi trips under differential privacy and show the error beside the baselines.
+    """Complete a synthetic tensor of taxi trips under differential privacy and compare the error with baselines.
 
     Example: tensorveil demo --out demo-output
     """
@@ -28,7 +28,7 @@ def demo(
     console = Console()
     file, release_folder = out / "trips.csv", out / "release"
     if release_folder.exists() and not file.exists():
-        raise InputError(f"--out must be new or of an earlier demonstration, got {out} with a release; choose another")
+        raise InputError(f"--out must be new or the folder of an earlier demo, got {out}; choose another folder")
     out.mkdir(parents=True, exist_ok=True)
     data = demonstration.make_data()
     demonstration.write_data(data, file)
@@ -46,7 +46,7 @@ def demo(
         out=release_folder,
     )
     run_job(job, plan_only=False, as_json=False)
-    table = Table(title="Error at the cells that nobody observed (RMSE against the truth, in minutes)")
+    table = Table(title="Error at the unobserved cells (RMSE against the truth, in minutes)")
     table.add_column("approach")
     table.add_column("privacy")
     table.add_column("RMSE", justify="right")

@@ -1,4 +1,4 @@
-"""What `tensorveil complete` was asked for: options and configuration file, read and put together."""
+"""The job that `tensorveil complete` runs: options and configuration file combined."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Job:
 
     @property
     def family(self) -> ModelFamily | str:
-        """The model, or where no rank was given its name, for `plan` to find the rank."""
+        """The model; if no rank was given, only its name, so that `plan` chooses the rank."""
         from tensorveil.models.cp import CP
         from tensorveil.models.tucker import Tucker
 
@@ -64,12 +64,12 @@ class Job:
 def _names(found: Any) -> tuple[str, ...]:
     parts = found.split(",") if isinstance(found, str) else found
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise ValueError("names with commas between, e.g. user,film,day")
+        raise ValueError("names separated by commas, e.g. user,film,day")
     return tuple(part.strip() for part in parts)
 
 
 def _names_of_all(found: Any) -> tuple[str, ...]:
-    """Names of an option that may come several times, each time with commas or without."""
+    """Names from an option that may be repeated; each occurrence may list several, separated by commas."""
     return _names(found) if isinstance(found, str) else tuple(name for part in _names(found) for name in _names(part))
 
 
@@ -80,7 +80,7 @@ def _sizes(found: Any) -> tuple[int, ...]:
             raise TypeError
         return tuple(int(part) for part in parts)
     except (TypeError, ValueError):
-        raise ValueError("whole numbers with commas between, e.g. 4,4,2") from None
+        raise ValueError("whole numbers separated by commas, e.g. 4,4,2") from None
 
 
 def _pairs(found: Any) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _pairs(found: Any) -> dict[str, str]:
     else:
         pairs = dict(part.split("=", 1) if "=" in part else (part, "") for part in found)
     if not all(name and text for name, text in pairs.items()):
-        raise ValueError("MODE=SOMETHING, once a mode")
+        raise ValueError("MODE=VALUE, at most once per mode")
     return pairs
 
 
@@ -151,7 +151,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
-    """The job from the options that were given and a configuration file; an option wins over the file."""
+    """The job from the options that were given and a configuration file; an option takes precedence over the file."""
     asked = {**_config(config), **{name: found for name, found in given.items() if found not in (None, [], ())}}
     parsed: dict[str, Any] = {}
     for name, found in asked.items():
@@ -166,7 +166,7 @@ def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
         if name not in parsed and not (dense and name in ("modes", "value")):
             raise InputError(f"--{name} must be given, got none; see tensorveil complete --help")
     if ("ledger" in parsed) != ("dataset" in parsed):
-        raise InputError("--ledger and --dataset must be given together, got one of them; name the data set's account")
+        raise InputError("--ledger and --dataset must be given together, got only one of them; add the other")
     return Job(**parsed)
 
 
@@ -180,7 +180,7 @@ def _config(path: Path | None) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"--config must be a file that can be read, got {path} ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"--config must be TOML, got something else ({error}); correct {path}") from error
+        raise InputError(f"--config must be a valid TOML file, got an error: {error}; correct {path}") from error
     named = {name.replace("-", "_"): part for name, part in found.items()}
     unknown = sorted(set(named) - set(READERS))
     if unknown:

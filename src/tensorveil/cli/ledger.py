@@ -1,4 +1,4 @@
-"""`tensorveil ledger`: make, show, raise and export budgets."""
+"""`tensorveil ledger`: create, show, raise and export budgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTED = {"saved": "saved", "drawn": "drawn without a known folder", "unfinishe
 BROKEN = 1  # exit status of an export whose chain is broken
 
 ledger_app = typer.Typer(
-    help="Budgets of data sets, in a file that many processes share.",
+    help="Manage privacy budgets in a file that many processes can share.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -27,14 +27,16 @@ DatasetName = Annotated[str, typer.Option(help="The data set's name.")]
 def create(
     path: LedgerFile,
     dataset: DatasetName,
-    unit: Annotated[str, typer.Option(help="Whose privacy: value, entry, slice:MODE or slice_values:MODE.")],
-    epsilon: Annotated[float, typer.Option(help="The budget's epsilon, for all releases together.")],
-    delta: Annotated[float, typer.Option(help="The budget's delta; 0 admits pure releases only.")] = 0.0,
+    unit: Annotated[str, typer.Option(help="What is protected: value, entry, slice:MODE or slice_values:MODE.")],
+    epsilon: Annotated[float, typer.Option(help="The total epsilon of all releases.")],
+    delta: Annotated[
+        float, typer.Option(help="The total delta of all releases. With 0, only pure releases are allowed.")
+    ] = 0.0,
     at_most: Annotated[
-        int | None, typer.Option(help="With a slice unit: how many observations a slice has in the data, at most.")
+        int | None, typer.Option(help="With a slice unit: the largest number of observations per slice in the data.")
     ] = None,
 ) -> None:
-    """Add a data set with a budget; makes the file where there is none.
+    """Add a data set with a budget to a ledger. The file is created if it does not exist.
 
     Example: tensorveil ledger create L.sqlite --dataset clinic --unit slice:patient --epsilon 2 --delta 1e-6
     """
@@ -49,7 +51,7 @@ def show(
     path: LedgerFile,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Show every data set: its unit, its budget, what is spent and left, and which reservations have no folder.
+    """Show every data set: unit, budget, amounts spent and remaining, and reservations without a folder.
 
     Example: tensorveil ledger show L.sqlite
     """
@@ -69,11 +71,11 @@ def show(
 def raise_budget(
     path: LedgerFile,
     dataset: DatasetName,
-    epsilon: Annotated[float, typer.Option(help="The new epsilon: the new total, not what is added.")],
-    why: Annotated[str, typer.Option(help="The reason, kept in the ledger for ever.")],
-    delta: Annotated[float | None, typer.Option(help="The new delta, a total too; left as it is if not given.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The new total epsilon (not the increase).")],
+    why: Annotated[str, typer.Option(help="The reason. It is stored in the ledger permanently.")],
+    delta: Annotated[float | None, typer.Option(help="The new total delta. Default: unchanged.")] = None,
 ) -> None:
-    """Set a larger budget for a data set: the new total, not the addition.
+    """Set a larger total budget for a data set.
 
     Example: tensorveil ledger raise L.sqlite --dataset clinic --epsilon 3 --why "second study, approved by the board"
     """
@@ -93,11 +95,13 @@ def raise_budget(
 @ledger_app.command(cls=OptionCommand)
 def record(
     path: LedgerFile,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release that this ledger paid.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a release that this ledger paid for.")
+    ],
 ) -> None:
-    """Record the folder of a release that the ledger paid, where it could not be told when the folder was saved.
+    """Record the folder of a release that the ledger paid for, if this failed when the folder was saved.
 
-    The folder is verified first. Nothing changes about what is spent.
+    The folder is verified first. The amount spent does not change.
 
     Example: tensorveil ledger record L.sqlite DIR
     """
@@ -111,7 +115,7 @@ def record(
 
 @ledger_app.command(cls=OptionCommand)
 def export(path: LedgerFile) -> None:
-    """Print everything as JSON, with hashes and whether they are right; exit status 1 if they are not.
+    """Print the whole ledger as JSON and check its hashes. The exit status is 1 if a hash is wrong.
 
     Example: tensorveil ledger export L.sqlite > ledger.json
     """
@@ -127,7 +131,7 @@ def export(path: LedgerFile) -> None:
 
 def _check_there(path: Path) -> None:
     if not path.is_file():
-        raise InputError(f"LEDGER must be an existing file, got {path}; make it with tensorveil ledger create")
+        raise InputError(f"LEDGER must be an existing file, got {path}; create it with tensorveil ledger create")
 
 
 def _described(name: str, told: dict[str, Any]) -> str:
@@ -140,8 +144,12 @@ def _described(name: str, told: dict[str, Any]) -> str:
         f"  used       {100 * spent['share']:.1f} % ({_counted(spent)})",
     ]
     if spent["mode"] is not None:
-        kept = "by the classes of docs/ledger.md" if spent["mode"] == "classes" else "by adding up stated prices"
-        lines.append(f"  kept       {kept}; stated prices add up to {spent['epsilon']:.6g}, {spent['delta']:.3g}")
+        kept = (
+            "by the classes described in docs/ledger.md"
+            if spent["mode"] == "classes"
+            else "by adding up the stated costs"
+        )
+        lines.append(f"  kept       {kept}; the stated costs add up to {spent['epsilon']:.6g}, {spent['delta']:.3g}")
     offers = [f"pure epsilon {left['pure_epsilon']:.4g}"]
     if told["delta"] > 0:
         offers.append(f"Gaussian epsilon {left['epsilon']:.4g} at delta {left['delta']:g}")

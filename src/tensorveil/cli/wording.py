@@ -15,10 +15,10 @@ ALSO_A_WORD = {"labels"}  # at the start of a message it may mean the labels in 
 
 
 class OptionCommand(TyperCommand):
-    """A command whose errors name its options as they are typed, and which tells what an interrupt has to say."""
+    """A command whose errors name options as they are typed, and which prints the notes of an interrupt."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an error of ours is raised again in the words of its options."""
+        """Run the command; in a tensorveil error, parameter names are replaced by option names."""
         try:
             return super().invoke(ctx)
         except TensorveilError as error:

@@ -1,4 +1,4 @@
-"""Descent on gradients of known noise: the state of a factor model, and the filter that moves it. Reads no data."""
+"""Descent on noisy gradients with known noise: the state of a factor model, and its updates. Reads no data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Moments:
 
 
 def believed_counts(noisy: Floats, variance: float, total: float) -> Floats:
-    """Counts from noisy ones: drawn to their average as far as noise explains how they differ."""
+    """Counts from noisy counts, shrunk to their average according to the noise."""
     average = max(total / len(noisy), 1.0)
     excess = max(0.0, float(((noisy - average) ** 2).mean()) - variance)
     share = excess / (excess + variance + TINY)
@@ -62,8 +62,8 @@ def believed_counts(noisy: Floats, variance: float, total: float) -> Floats:
 class NoisyDescent:
     """A state of the descent: factor matrices and perhaps a core, with the level of the signal that they explain.
 
-    Every step is handed noisy sums of e phi (residual times features) and the variance of their noise, and moves each
-    row part of the way to its best linear estimate. What moves at once with other rows moves less than all the way.
+    Every step receives noisy sums of e phi (residual times features) and the variance of their noise, and moves each
+    row part of the way to its best linear estimate. Rows that move together with other rows take shorter steps.
     """
 
     family: ModelFamily
@@ -142,7 +142,7 @@ class NoisyDescent:
         return float(first * (last / FIRST_MOVE) ** (step / max(steps - 1, 1)))
 
     def balanced(self, smallest: float, exactly: bool = False) -> NoisyDescent:
-        """The same tensor with components of equal size in all blocks, the weak ones raised to a share of the level."""
+        """The same tensor with components of equal size in all blocks, with weak ones raised."""
         return self._balanced_cp(smallest, exactly) if self.core is None else self._balanced_tucker(smallest, exactly)
 
     def _balanced_cp(self, smallest: float, exactly: bool) -> NoisyDescent:

@@ -25,7 +25,7 @@ SURE = 2.0  # standard deviations of the noise that are added to an uncertain sp
 class Level:
     """A centre and a scale on the centred scale: values are read as clip((y - mean) / scale, -1, 1).
 
-    `std` is their standard deviation, or more where noise leaves it uncertain.
+    `std` is their standard deviation, or an upper estimate if the noise makes it uncertain.
     """
 
     mean: float
@@ -47,7 +47,7 @@ class Level:
 
 
 def level_of(released: Floats, variance: float, weight: float | None) -> Level:
-    """The level that noisy totals tell.
+    """The level, estimated from noisy totals.
 
     Parameters
     ----------

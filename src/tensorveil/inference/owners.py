@@ -1,4 +1,4 @@
-"""Joint privacy, on the side of the owners: each one's offset and row, from the release and the owner's own data."""
+"""Joint privacy, on the side of the owners: offset and row of each owner, from the release and the owner's own data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def owner_rows(
     Parameters
     ----------
     coordinates, centred : where the owners' values were observed, and the values on the centred scale
-    released : what every owner has
+    released : the public release
     mode : the mode whose indices are the owners
     """
     model = released.factors

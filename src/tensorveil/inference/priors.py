@@ -1,7 +1,8 @@
 """Generic variances on the centred scale, where the bounds of values are -1 and 1.
 
-Values spread about half a unit around their mean, and the offsets of a mode about a third of that, of which features
-tell a part. They are fitted to released numbers where these tell more. They shape accuracy, never a promise.
+The standard deviation of the values is assumed to be about half a unit, and that of the offsets of a mode about a third
+of that. Features explain a part of the offsets. The variances are fitted to released numbers where possible. They
+affect accuracy, never privacy.
 """
 
 from __future__ import annotations

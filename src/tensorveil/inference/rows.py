@@ -25,7 +25,7 @@ def posterior_rows(
 
     e has the variance residual_variance * H, n noise_variance * I. Where H itself is noisy, with standard deviation
     `matrix_noise` on its diagonal, its spectrum is cut off below the level that noise alone reaches. A positive
-    `smallest_prior` keeps the direction of rows that noise would shrink to nothing: early sweeps need it.
+    `smallest_prior` keeps the direction of rows that would otherwise be shrunk to zero; early sweeps need it.
     """
     width = g.shape[1]
     values, vectors = np.linalg.eigh(H)

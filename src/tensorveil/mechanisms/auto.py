@@ -1,4 +1,4 @@
-"""`mechanism="auto"`: which mechanism, from what is public about a request, and why."""
+"""`mechanism="auto"`: the choice of a mechanism from public facts, with the reason."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Choice:
 
 
 def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mechanism: Mechanism | str) -> ModelFamily:
-    """The model that was given, or for "cp" and "tucker" one whose rank follows a rule; reads what is public.
+    """The given model, or for "cp" and "tucker" a model whose rank follows a rule based on public facts.
 
-    Many factors where the posterior shrinks those that are too many, else few: there each one costs noise.
+    The rank is high if the posterior shrinks unneeded factors. Otherwise it is low, because each factor adds noise.
 
     Examples
     --------
@@ -64,13 +64,13 @@ def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mech
 
 
 def foreign_mechanisms(mechanism: Mechanism) -> tuple[str, ...]:
-    """Names of the mechanisms, this one and those that it runs inside, that are not this library's own."""
+    """Names of mechanisms, this one or those that it runs inside, that do not belong to this library."""
     inside = tuple(name for one in mechanism.inner_mechanisms for name in foreign_mechanisms(one))
     return inside if type(mechanism) in OURS else (type(mechanism).__qualname__, *inside)
 
 
 def choose(name: str, request: Request) -> Choice:
-    """The mechanism of that name, or for "auto" the one that is expected to err least; reads the request alone.
+    """The mechanism of that name, or for "auto" the one with the smallest expected error; reads only the request.
 
     Examples
     --------
@@ -87,20 +87,21 @@ def choose(name: str, request: Request) -> Choice:
         channel = made_channel(channel_levels(None, request.bounds), request.epsilon)
         if sums_are_better(request, channel.information):
             return Choice(
-                SumPerturbation(), "at this epsilon single values tell next to nothing, and sums over many of them more"
+                SumPerturbation(),
+                "at this epsilon, sums over many values carry more information than noisy single values",
             )
         return Choice(
             InputPerturbation(),
-            "under 'value' the coordinates are public, so that every value is perturbed once and all inference is free",
+            "under 'value' coordinates are public, so each value is perturbed once and inference costs nothing",
         )
     if request.delta > 0 and kind != "slice" and request.count_or_guess >= LONG_ROWS * max(request.shape):
         return Choice(
             WithOffsets(GradientPerturbation()),
-            "there are enough observations of every index for noisy gradients to find factors besides offsets",
+            "there are enough observations per index for noisy gradients to find factors in addition to offsets",
         )
     return Choice(
         SumPerturbation(),
         "under 'slice' only sums over slices are released, and each slice keeps its own rows (joint privacy)"
         if kind == "slice"
-        else f"under {kind!r} sums over many observations hide one unit best",
+        else f"under {kind!r}, sums over many observations need the least noise to protect one unit",
     )

@@ -33,13 +33,13 @@ MARGIN = 2e-4  # of epsilon: composing many Gaussian stages rounds up more than 
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Say nothing."""
+    """Report no progress."""
 
 
 @final
 @dataclass(frozen=True)
 class Design:
-    """What a mechanism decides for a request: its stages in order, and its public numbers, a frozen dataclass.
+    """The decisions of a mechanism for a request: its stages in order, and its settings, a frozen dataclass.
 
     `gaussian_coordinates` is how many numbers get Gaussian noise in the whole run: the sampler's precision is paid for.
     """
@@ -57,16 +57,16 @@ class Mechanism(ABC):
 
     @property
     def title(self) -> str:
-        """What a plan is headed with."""
+        """The heading of a plan."""
         return f"{self.name} perturbation"
 
     @property
     def public_inputs(self) -> tuple[PublicInput, ...]:
-        """The features that it was given, as certificates name them."""
+        """The features that the mechanism was given, as certificates name them."""
         return ()
 
     def with_features(self, features: Mapping[str, ArrayLike]) -> Mechanism:
-        """This mechanism with public features of some modes, mode name -> matrix; an error where it cannot use them."""
+        """This mechanism with public features of some modes (mode name -> matrix); an error if it cannot use them."""
         raise InputError(
             f"features must be for a mechanism that can use them, got {self.title}, which cannot; leave them out, "
             "or take input perturbation (under value and slice_values) or sum perturbation"
@@ -85,23 +85,23 @@ class Mechanism(ABC):
         expected_count: int | None = None,
         at_most: int | None = None,
     ) -> Plan:
-        """Fix noise, sensitivities and stages for what is asked, and price them; reads no data.
+        """Fix stages, sensitivities and noise for a request and compute their privacy cost, without reading data.
 
         Parameters
         ----------
         model : CP(rank) or Tucker(ranks)
         bounds : the public range of values
-        unit : whose privacy is promised: "value", "entry", "slice:user", "slice_values:0"
+        unit : what is protected: "value", "entry", "slice:user", "slice_values:0"
         epsilon, delta : the budget; delta 0 for pure privacy
         shape : public sizes of the modes
         mode_names : names that the unit may refer to
-        expected_count : a public guess of the number of observations; a wrong one costs accuracy only
-        at_most : with a slice unit, how many observations of one slice are kept
+        expected_count : a public guess of the number of observations; a wrong guess only costs accuracy
+        at_most : with a slice unit, the number of observations that are kept per slice
 
         Raises
         ------
-        UnprovenError : where no theorem covers the combination
-        InputError : where a parameter breaks its rule
+        UnprovenError : if no theorem covers the combination
+        InputError : if a parameter is invalid
         """
         request = Request.checked(model, bounds, unit, epsilon, delta, shape, mode_names, expected_count, at_most)
         covering(self.name, request.unit.kind)
@@ -118,7 +118,7 @@ class Mechanism(ABC):
         cost = price(events, request, design.gaussian_coordinates)
         if cost > request.epsilon:
             raise InputError(
-                f"epsilon must pay for all stages, got {request.epsilon!r} for a price of {cost!r}; ask for more"
+                f"epsilon must cover the cost of all stages, {cost!r}, got {request.epsilon!r}; use a larger epsilon"
             )
         return Plan(
             request,
@@ -143,20 +143,20 @@ class Mechanism(ABC):
 
     @abstractmethod
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
-        """Complete the tensor by asking the vault the questions that the plan has priced; everything else is public."""
+        """Complete the tensor from the answers of the vault to the queries in the plan, and from public facts."""
 
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
-        """Refuse, before anything is paid, public coordinates that do not fit the plan."""
+        """Raise an error, before anything is spent, if the public coordinates do not fit the plan."""
         return
 
     @property
     def inner_mechanisms(self) -> tuple[Mechanism, ...]:
-        """The mechanisms that this one runs inside its own run."""
+        """The mechanisms that this mechanism runs as a part of its own run."""
         return ()
 
 
 def checked_by_code(request: Request) -> tuple[str, ...]:
-    """What every run makes sure of, in the words of guarantees."""
+    """What every run checks, as guarantees state it."""
     looked = "without looking at any value" if request.unit.coordinates_public else "before the data are read"
     return (
         f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}] before anything reads them",
@@ -166,7 +166,7 @@ def checked_by_code(request: Request) -> tuple[str, ...]:
 
 
 def trusted_features(unit: Unit, inputs: Sequence[PublicInput]) -> tuple[str, ...]:
-    """What no run can check about features, in the words of guarantees."""
+    """What no run can check about features, as guarantees state it."""
     private = "values" if unit.coordinates_public else "values, nor from which cells are observed"
     return tuple(
         f"the features of {given.mode!r} ({given.name}) are taken as public: they were not derived from the {private}"
@@ -175,7 +175,7 @@ def trusted_features(unit: Unit, inputs: Sequence[PublicInput]) -> tuple[str, ..
 
 
 def trusted_to_the_caller(request: Request) -> tuple[str, ...]:
-    """What no run can check, in the words of guarantees."""
+    """What no run can check, as guarantees state it."""
     chosen = "bounds, shape, labels and expected count were chosen without looking at the data"
     if request.unit.coordinates_public:
         chosen = "bounds and expected count were chosen without looking at the values"
@@ -187,7 +187,7 @@ def trusted_to_the_caller(request: Request) -> tuple[str, ...]:
 
 
 def ideal_budget(epsilon: float, delta: float, coordinates: int) -> tuple[float, float]:
-    """What is left for ideal Gaussian noise once the sampler's finite precision is paid, for so many noisy numbers.
+    """The budget for ideal Gaussian noise, after subtracting the cost of the sampler's finite precision.
 
     With ideal noise (epsilon', delta'), the sampler gives (epsilon' + N a, e^(N a) delta' + (1 + e^epsilon) N b), where
     N is the number of coordinates that get Gaussian noise in the whole run (docs/proofs/noise.md).
@@ -198,13 +198,13 @@ def ideal_budget(epsilon: float, delta: float, coordinates: int) -> tuple[float,
         needed = 2 * (1 + math.exp(min(epsilon, 700.0))) * coordinates * GAUSSIAN_DELTA
         raise InputError(
             f"delta must be above {needed:.2g} to cover the finite precision of {coordinates:,} noisy numbers, "
-            f"got {delta!r}; use more delta, less epsilon or a smaller rank"
+            f"got {delta!r}; use a larger delta, a smaller epsilon or a smaller rank"
         )
     return (epsilon - loss, left) if delta > 0 else (epsilon, delta)
 
 
 def price(events: tuple[Event, ...], request: Request, coordinates: int) -> float:
-    """What the events cost at the request's delta, the sampler's finite precision included."""
+    """The cost of the events at the delta of the request, including the finite precision of the sampler."""
     if all(isinstance(event, PureEvent) for event in events):
         return _composed(events, request.delta)
     epsilon, delta = ideal_budget(request.epsilon, request.delta, coordinates)
@@ -269,8 +269,8 @@ def budget_with(
 
 
 def need_unit(mechanism: str, unit: Unit, kinds: tuple[str, ...], instead: str) -> None:
-    """Refuse a unit that this form of a mechanism has no theorem for."""
+    """Raise UnprovenError for a unit without a theorem for this form of a mechanism."""
     if unit.kind not in kinds:
         raise UnprovenError(
-            f"{mechanism} must have a theorem for the unit, got {unit.kind!r}, which has none; {instead}"
+            f"{mechanism} must be used with a unit that a theorem covers, got {unit.kind!r}, which has none; {instead}"
         )

@@ -1,4 +1,4 @@
-"""Gradient perturbation: clipped gradients of all blocks at one released state, with noise; the rest reads no data."""
+"""Gradient perturbation: noisy clipped gradients of all blocks at a released state; the rest is post-processing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class GradientPerturbation(Mechanism):
     form : "gaussian" (needs delta > 0; all units) or "rows" (pure epsilon; value, entry); by default "gaussian" if
         delta > 0 and "rows" otherwise
     steps : number of gradients; by default chosen from the request
-    sampling_probability : chance of each unit to take part in a step, for "gaussian"
+    sampling_probability : probability that a unit takes part in a step, for "gaussian"
 
     Guarantee
     ---------
@@ -130,7 +130,7 @@ class GradientPerturbation(Mechanism):
         coordinates = _moments_size(unit) + sum(request.shape[mode] for mode in counted) + steps * parameters
         (whole,) = split_budget(request, [1.0], coordinates)
         if not isinstance(whole, GaussianEvent):
-            raise InputError('delta must be above 0 for form "gaussian", got 0; give more')
+            raise InputError('delta must be above 0 for form "gaussian", got 0; use a larger delta')
         part = _level_share(request, whole.noise_multiplier * moved * norm, power=2)
         first = GaussianEvent(whole.noise_multiplier / math.sqrt(part))
         z_step = whole.noise_multiplier * math.sqrt(steps / (1 - part))
@@ -147,7 +147,7 @@ class GradientPerturbation(Mechanism):
         if MOST_OBSERVATIONS * (2.0 ** (GRID_BITS + 1) / min(z, z_level) + 1) > LARGEST_SUM:  # as the queries will ask
             raise InputError(
                 f"noise must be at least a quarter of the clip norm for exact sums, got {min(z, z_level):.3g} of it; "
-                "use more steps, or less epsilon"
+                "use more steps or a smaller epsilon"
             )
         settings = Settings("gaussian", steps, share, z_level, z)
         stages = (
@@ -264,7 +264,7 @@ def _in_norms(unit: Unit) -> str:
 
 
 def _counted(request: Request) -> tuple[int, ...]:
-    """The modes whose counts are private, so that the first stages release them."""
+    """The modes whose counts are private and are released by the first stages."""
     return () if request.unit.coordinates_public else tuple(range(len(request.shape)))
 
 
@@ -275,7 +275,7 @@ def _moments_size(unit: Unit) -> int:
 def _moments_norm(unit: Unit, counted: int = 0) -> float:
     """No observation's (1, y, y^2 - 1/2), or (y, y^2 - 1/2) where its count is public, is longer, for |y| <= 1.
 
-    In each counted mode one number more, COUNT_WEIGHT, stands at the observation's index.
+    Each counted mode adds one number, COUNT_WEIGHT, at the index of the observation.
     """
     return math.sqrt((1.25 if unit.kind == "value" else 2.25) + counted * COUNT_WEIGHT**2)
 
@@ -304,7 +304,7 @@ def _block_names(request: Request, steps: int) -> list[str]:
 
 
 def _usual_size(vault: Vault, request: Request) -> float:
-    """Observations of one unit to reckon with: public."""
+    """The assumed number of observations per unit; public."""
     unit = vault.unit
     if not unit.whole_slices:
         return 1.0

@@ -1,7 +1,7 @@
-"""Input perturbation: noise on every value before anything else happens; all that follows is post-processing.
+"""Input perturbation: noise is added to every value first; everything else is post-processing.
 
-Under `value` and `slice_values` the observed values are noised where they are. Under `entry` and `slice` it must not
-show which cells are observed, so every cell of the box is noised, a missing one holding a public default.
+Under `value` and `slice_values`, noise is added to the observed values. Under `entry` and `slice`, the release must not
+show which cells are observed, so noise is added to every cell of the tensor; a missing cell holds a public default.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where 
 @final
 @dataclass(frozen=True)
 class Settings:
-    """The noise that was chosen, how many numbers one unit changes at most, and whether a range is bought first."""
+    """The chosen noise, how many numbers one unit can change, and whether a private range is released first."""
 
     noise: str
     most_changes: int
@@ -78,18 +78,19 @@ class InputPerturbation(Mechanism):
 
     Parameters
     ----------
-    noise : "laplace", "gaussian" (needs delta), "channel" (`value` and `slice_values` only: a random symbol for each
-        value, by the table that keeps most information), or None: gaussian where delta is above 0, else channel under
-        `value`, else laplace
-    levels : the public values that the channel tells apart, 2 to 14; the nearest one stands for a value. "continuous":
-        twelve evenly spaced ones, under `value` on a range that is bought first (parts/centred.py), so that bounds may
-        be wide. None: every whole number, if the bounds are whole and 4 to 13 apart, else "continuous".
+    noise : "laplace", "gaussian" (needs delta), "channel" (`value` and `slice_values` only: a random symbol per value,
+        drawn from the table that keeps the most information), or None: gaussian if delta is above 0, otherwise channel
+        under `value`, otherwise laplace
+    levels : the 2 to 14 public values that the channel distinguishes; each value is rounded to the nearest level.
+        "continuous": twelve evenly spaced levels, under `value` on a private range that is released first
+        (parts/centred.py), so that bounds may be wide. None: all whole numbers, if the bounds are whole and 4 to 13
+        apart, otherwise "continuous".
     default : under `entry` and `slice`, the public value of a missing cell; None: the middle of the bounds
-    solver : what completes the noisy tensor: "posterior" (Bayesian, knows the law of the noise, and takes where values
-        were observed for side information; `value` and `slice_values` only), "als", or a `Posterior` or `ALS` with
-        settings of its own; None: the posterior where it can be had, else ALS
-    features : public features of the indices of some modes, e.g. genres of films: mode name -> matrix, one row an
-        index; for the posterior only. They are taken for public
+    solver : how the noisy tensor is completed: "posterior" (Bayesian; uses the noise law, and the positions of the
+        observed values as side information; `value` and `slice_values` only), "als", or a `Posterior` or `ALS`
+        object. None: the posterior where it is available, otherwise ALS
+    features : public features of the indices of some modes, e.g. genres of films: mode name -> matrix, one row per
+        index; for the posterior only. They are assumed to be public
 
     Guarantee
     ---------
@@ -100,11 +101,12 @@ class InputPerturbation(Mechanism):
     Notes
     -----
     Where `expected_count` is declared, density = expected_count / cells, and the mean of the dense fit is divided by
-    it: that is the mean of what was observed. Offsets and factors cannot tell a row with many observations from one
-    with high values, so they are multiplied by min(1 / density, 2): right where observations are spread evenly over
-    half of the box or more, cautious elsewhere. Without a declared count all is taken as it is, near the default.
+    it, which gives the mean of the observed values. Offsets and factors cannot distinguish a row with many observations
+    from a row with high values, so they are multiplied by min(1 / density, 2). This is correct if the observations are
+    spread evenly over at least half of the tensor, and cautious otherwise. Without a declared count nothing is
+    rescaled, and predictions stay near the default.
 
-    ALS shrinks mean, offsets and factors as far as the noise asks for, by priors of standard deviation 1/4 at most on
+    ALS shrinks mean, offsets and factors according to the noise, with priors of standard deviation 1/4 at most on
     the scale where the bounds are -1 and 1. The posterior has weak priors on all of them, and gives intervals.
 
     Examples
@@ -139,7 +141,9 @@ class InputPerturbation(Mechanism):
 
     def with_features(self, features: Mapping[str, ArrayLike]) -> InputPerturbation:
         if self.features:
-            raise InputError("features must be given once, got them here and on the mechanism; leave one out")
+            raise InputError(
+                "features must be given once, got features here and on the mechanism; leave one of them out"
+            )
         return replace(self, features=features)
 
     def design(self, request: Request) -> Design:
@@ -151,7 +155,7 @@ class InputPerturbation(Mechanism):
             )
         if noise == "channel" and dense:
             raise UnprovenError(
-                f"a channel must be under value or slice_values, got {request.unit.kind!r}, where it has no theorem; "
+                f"noise='channel' must be used with the unit value or slice_values, got {request.unit.kind!r}; "
                 "use noise='laplace', or 'gaussian' with a delta"
             )
         if dense and isinstance(self._solver(dense), Posterior):
@@ -177,7 +181,7 @@ class InputPerturbation(Mechanism):
         )
 
     def _dense_stage(self, request: Request, noise: str) -> tuple[Stage, int]:
-        """The stage that noises every cell, and how many of them one unit changes at most."""
+        """The stage that adds noise to every cell, and the number of cells that one unit can change."""
         query = self._cells(request, noise)
         most = query.changes(request.unit)
         (change,) = query.sensitivity(request.unit)
@@ -187,7 +191,7 @@ class InputPerturbation(Mechanism):
         return Stage(CELLS, "input-dense", event, sensitivity, LAW_OF_NORM[change.norm], "every cell"), most
 
     def _values_stage(self, request: Request, noise: str) -> tuple[Stage, int]:
-        """The stage that noises every observed value, and how many of them the plan lets one unit change."""
+        """The stage that adds noise to every observed value, and the number of values that one unit can change."""
         most = _most_changes(request)
         event = _event(request, noise, most)
         if noise != "channel":
@@ -255,13 +259,13 @@ class InputPerturbation(Mechanism):
     def randomize(
         self, values: ArrayLike, bounds: Bounds, epsilon: float, *, noise: NoiseSource | None = None
     ) -> Randomized:
-        """Randomize values where they are, before anybody else sees them: no server needs to be trusted.
+        """Randomize values at their source, before anybody else sees them, so that no server has to be trusted.
 
         Guarantee
         ---------
-        Each value is epsilon-locally private: whatever two values it might have been, no answer is more than e^epsilon
-        times likelier under one than under the other. A person who gives m values spends m epsilon in all. How many
-        values there are is not hidden. Laplace with noise="laplace", else the channel.
+        Each value is epsilon-locally private: for any two possible values, the probability of any answer differs by a
+        factor of at most e^epsilon. A person who gives m values spends m epsilon in total. The number of values is
+        not hidden. The noise is Laplace with noise="laplace", and otherwise the channel.
 
         Parameters
         ----------
@@ -293,7 +297,7 @@ class InputPerturbation(Mechanism):
         return DenseCells(request.shape, default_steps(request.bounds, self.default), noise == "laplace")
 
     def _noisy_symbols(self, vault: Vault, request: Request) -> Noisy:
-        """A symbol for each value, centred numbers that stand for them, and the law for a solver."""
+        """One symbol per value, the centred numbers that represent the symbols, and the noise law for a solver."""
         bounds = request.bounds
         budget = -float_above(-Fraction(request.epsilon) / changed_values(vault.pattern))  # rounded down
         whole = not are_continuous(self.levels, bounds)
@@ -341,13 +345,13 @@ def _check_dense(request: Request) -> None:
     cells = math.prod(request.shape)
     if cells > MAX_CELLS:
         raise SizeError(
-            f"the box must have at most {MAX_CELLS:,} cells under {request.unit.kind!r}, for each is noised, "
+            f"the tensor must have at most {MAX_CELLS:,} cells under {request.unit.kind!r}, as each one gets noise, "
             f"got {cells:,}; use statistic or gradient perturbation"
         )
     if request.unit.whole_slices and request.unit.at_most is None:
         raise InputError(
-            "at_most must be given under 'slice', got None; state how many observations of one "
-            f"{request.unit_name} are kept, e.g. at_most=20"
+            "at_most must be given under 'slice', got None; state how many observations are kept per "
+            f"{request.unit_name}, e.g. at_most=20"
         )
 
 

@@ -1,4 +1,4 @@
-"""Output perturbation: least-squares rows of a block, released with noise fitted to their exact sensitivity."""
+"""Output perturbation: least-squares rows of a block, released with noise scaled to their exact sensitivity."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RIDGE_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises n
 @final
 @dataclass(frozen=True)
 class Block:
-    """What is noised: "factor" or "offsets" of a mode, or the "core", whose number is that after the last mode."""
+    """A block that gets noise: "factor" or "offsets" of a mode, or the "core", numbered after the last mode."""
 
     kind: str
     number: int
@@ -55,7 +55,7 @@ class Block:
 @final
 @dataclass(frozen=True)
 class Settings:
-    """The blocks that are noised, in order, and the plan of the first mechanism, if there is one."""
+    """The blocks that get noise, in order, and the plan of the first mechanism, if there is one."""
 
     blocks: tuple[Block, ...]
     first: Plan | None
@@ -68,18 +68,18 @@ class OutputPerturbation(Mechanism):
 
     The proof is docs/proofs/exact_rows.md.
 
-    The frozen blocks are public (`frozen`) or bought by a private `first` stage, whose cost is in the same guarantee.
-    What is solved for is the correction of the block to what is there already, so that a noisy result can be shrunk.
-    Unit `value` only: elsewhere the matrices of the regression change, too.
+    The frozen blocks are public (`frozen`) or come from a private `first` stage, whose cost is part of the same
+    guarantee. The regression solves for a correction to the current block, so that a noisy result can be shrunk to
+    zero. Only the unit `value` is supported; under other units the matrices of the regression change as well.
 
     Parameters
     ----------
-    blocks : what is noised, one after the other: a mode's number (its factor matrix), "core", or "offsets:MODE" with
+    blocks : the blocks that get noise, in order: a mode's number (its factor matrix), "core", or "offsets:MODE" with
         the number of a mode; default: offsets and factor matrix of the largest mode
-    first : the mechanism that buys the frozen blocks
+    first : the mechanism that releases the frozen blocks
     first_share : its share of the budget
     frozen : a public model to start from instead of a first stage
-    ridge : lambda, public; default: a rule from released numbers
+    ridge : lambda, public; default: computed from released numbers
     """
 
     blocks: tuple[int | str, ...] | None = None
@@ -146,7 +146,7 @@ class OutputPerturbation(Mechanism):
     def _change(
         self, vault: Vault, stage: Stage, block: Block, offsets: Offsets, model: FactorModel, typical: float
     ) -> Floats:
-        """The correction of a block's rows, shrunk as far as noise may explain it; that of rows without data is zero.
+        """The correction of the rows of a block, shrunk according to the noise; zero for rows without data.
 
         Row k's correction is c = H^-1 g with H = sum phi phi^T + ridge I and g = sum phi (y - q), q the prediction so
         far. Only sum phi y reads values: it is asked for, whitened by H^-1/2 and divided by twice the largest length.
@@ -184,7 +184,7 @@ class OutputPerturbation(Mechanism):
             _, width = _rows_and_width(plan.request, block)
             if feature_bits(most, width, stage.event) + most.bit_length() > MOST_BITS:
                 raise InputError(
-                    f"epsilon must leave more noise where a row has {most:,} values, got {stage.event}; use less"
+                    f"epsilon must leave more noise where a row has {most:,} values, got {stage.event}; lower epsilon"
                 )
 
     @property
@@ -192,7 +192,7 @@ class OutputPerturbation(Mechanism):
         return () if self.frozen is not None else (self.first,)
 
     def _blocks(self, request: Request) -> tuple[Block, ...]:
-        """What is noised, in order."""
+        """The blocks that get noise, in order."""
         order = len(request.shape)
         if self.blocks is None:
             largest = max(range(order), key=lambda mode: request.shape[mode])
@@ -224,7 +224,7 @@ def largest_lengths(whitening: Floats, features: Floats, rows: Integers, size: i
 
 
 def _rows_and_width(request: Request, block: Block) -> tuple[int, int]:
-    """How many rows a block has, and how many numbers one of them."""
+    """Number of rows of a block, and of numbers per row."""
     if block.kind == "offsets":
         return request.shape[block.number], 1
     shape = request.family.block_shapes(request.shape)[block.number]
@@ -236,7 +236,7 @@ def _stage(request: Request, block: Block, event: Event) -> Stage:
     if isinstance(event, GaussianEvent) and event.noise_multiplier > LARGEST_MULTIPLIER:
         raise InputError(
             f"epsilon must give noise of at most {LARGEST_MULTIPLIER:,.0f} sensitivities, "
-            f"got {event.noise_multiplier:,.0f}; use more epsilon"
+            f"got {event.noise_multiplier:,.0f}; use a larger epsilon"
         )
     norm = Norm.ROWS if isinstance(event, PureEvent) else Norm.L2
     words = "in units of 2 max |H^-1/2 phi| over a row's own entries, from public coordinates and released blocks"

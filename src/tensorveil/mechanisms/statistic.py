@@ -1,4 +1,4 @@
-"""Statistic perturbation: alternating least squares in which every half-sweep reads the data through noise once."""
+"""Statistic perturbation: alternating least squares on statistics that get noise once per half-sweep."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ class StatisticPerturbation(Mechanism):
     """Private alternating least squares (docs/proofs/normal_equations.md).
 
     - ``value``, ``slice_values``: noise on the right-hand sides g; the matrices H read no values and are free.
-    - ``entry``: noise on g and on H, on every row, data or not (needs delta above 0).
+    - ``entry``: noise on g and H of every row, with or without data (needs delta above 0).
     - ``slice``: the same with weights that bound a whole slice; the slice's own rows and offsets stay with their owners
       (joint privacy, needs delta above 0): see `Release.personalize`.
 
     Parameters
     ----------
-    sweeps : how often each block is updated
-    level_share : share of the budget for level and spread; default: what brings the mean's noise to a hundredth of the
-        width of the bounds, by the expected count
-    offsets_share : share of the rest for offsets; what remains is split evenly
+    sweeps : number of updates per block
+    level_share : share of the budget for level and spread; default: the share for which, at the expected count, the
+        noise of the mean is a hundredth of the width of the bounds
+    offsets_share : share of the remaining budget for offsets; the rest is split evenly over the updates
     """
 
     sweeps: int = 2
@@ -87,7 +87,7 @@ class StatisticPerturbation(Mechanism):
     def design(self, request: Request) -> Design:
         if request.delta == 0 and not request.unit.coordinates_public:
             raise InputError(
-                f"delta must be above 0 for the unit {request.unit}, where matrices are noised too, got 0; "
+                f"delta must be above 0 for the unit {request.unit}, where matrices get noise as well, got 0; "
                 "give e.g. delta=1e-6, or use input or gradient perturbation for pure privacy"
             )
         ranks = request.family.ranks_for(request.shape)
@@ -227,12 +227,12 @@ def _blocks(request: Request) -> tuple[int, ...]:
 
 
 def _rows_and_width(request: Request, block: int) -> tuple[int, int]:
-    """How many rows a block has, and how many numbers one of them; the core is one row."""
+    """Number of rows of a block, and of numbers per row; the core is one row."""
     shape = request.family.block_shapes(request.shape)[block]
     return (1, math.prod(shape)) if block == len(request.shape) else (shape[0], shape[1])
 
 
 def _numbers(request: Request, block: int, parts: int) -> int:
-    """How many numbers one half-sweep noises."""
+    """How many numbers get noise in one half-sweep."""
     rows, width = _rows_and_width(request, block)
     return rows * (width + (parts - 1) * width * (width + 1) // 2)

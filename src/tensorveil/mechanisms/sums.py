@@ -59,11 +59,11 @@ class Settings:
     Attributes
     ----------
     windows : bool
-        Where coordinates are public: whether the level is bought first, and values are read in a window around it.
+        If coordinates are public: whether the level is released first and values are clipped to a window around it.
     modes : tuple of int
-        Where coordinates are private: the modes whose sums are released one after the other; none: the total alone.
+        If coordinates are private: the modes whose sums are released one after the other; empty: only the total.
     groups : int
-        How many groups of the first mode's indices the sums of the second mode are split by.
+        The number of groups of first-mode indices by which the sums of the second mode are split.
     """
 
     windows: bool = False
@@ -74,26 +74,26 @@ class Settings:
 @final
 @dataclass(frozen=True)
 class SumPerturbation(Mechanism):
-    """Noisy sums of every mode, then mean and offsets given them (docs/proofs/weighted_sums.md and pairs.md).
+    """Noisy sums per index of every mode, then mean and offsets from these (docs/proofs/weighted_sums.md, docs/proofs/pairs.md).
 
-    The way to go where epsilon is small: a sum over many values needs little noise, and the posterior shrinks what the
-    noise drowns, down to the private mean.
+    Use this mechanism for small epsilon: a sum over many values needs little noise, and the posterior shrinks offsets
+    that are smaller than the noise, down to the private mean.
 
-    - ``value``, ``slice_values``: the sums of all modes in one release. How much of each observation goes to which sum
-      is found from public counts; so are features of who is seen with whom, which say which indices are alike. Under
-      ``value`` a level is bought first, where it is cheap, and values are read within a window around it.
-    - ``entry``: level, then for one mode after the other pairs of sums of (1 + r)/2 and (1 - r)/2 of residuals r, which
-      tell sums and counts together; where noise allows, those of the second mode by groups of the first one's indices
-      that are alike in offset, count and features, which gives factors. On tiny data the mean alone.
-    - ``slice``: sums and counts of the other modes, twice, each slice with a length of at most one
-      and with its own level taken off by itself; its offset and row stay with their owner (joint privacy): see
+    - ``value``, ``slice_values``: the sums of all modes in one release. Public counts determine the weight of each
+      observation in each sum, and features that show which indices are similar because they are observed together.
+      Under ``value``, a level is released first if it is cheap, and values are clipped to a window around it.
+    - ``entry``: the level; then for each mode in turn, pairs of sums of (1 + r)/2 and (1 - r)/2 of residuals r, which
+      give sums and counts together. If the noise allows, the sums of the second mode are split by groups of similar
+      indices of the first mode (in offset, count and features), which gives factors. On tiny data, only the mean.
+    - ``slice``: sums and counts of the other modes, in two passes. The contribution of each slice has length at most
+      one, and its own level is subtracted first. Its offset and row stay with their owner (joint privacy): see
       `Release.personalize`. An owner's row is a regression on released offsets, counts and public features of the
       largest other mode.
 
     Parameters
     ----------
     features : public features of the indices of some modes, e.g. genres of films: mode name -> matrix, one row per
-        index; they are taken for public
+        index; they are assumed to be public
     """
 
     features: Mapping[str, ArrayLike] | None = field(default=None, compare=False, repr=False)
@@ -109,7 +109,9 @@ class SumPerturbation(Mechanism):
 
     def with_features(self, features: Mapping[str, ArrayLike]) -> SumPerturbation:
         if self.features:
-            raise InputError("features must be given once, got them here and on the mechanism; leave one out")
+            raise InputError(
+                "features must be given once, got features here and on the mechanism; leave one of them out"
+            )
         return replace(self, features=features)
 
     def design(self, request: Request) -> Design:
@@ -122,7 +124,7 @@ class SumPerturbation(Mechanism):
         return self._joint_design(request) if request.unit.coordinates_public else self._design_one_by_one(request)
 
     def _joint_design(self, request: Request) -> Design:
-        """All sums at once; before them the level, where it is cheap: windows around it need less noise."""
+        """All sums at once; the level first if it is cheap, because windows around it need less noise."""
         level = default_level_share(request, SMALLEST_LEVEL)
         windows = request.unit.kind == "value" and level <= LARGEST_LEVEL
         numbers = sum(request.shape) + (level_coordinates(request) if windows else 1)
@@ -143,7 +145,7 @@ class SumPerturbation(Mechanism):
         return Design(stages, Settings(windows=windows), 0 if isinstance(event, PureEvent) else numbers)
 
     def _design_one_by_one(self, request: Request) -> Design:
-        """Level, then one mode after the other; the paired total alone where noise would drown all offsets."""
+        """Level, then one mode after the other; only the paired total if the noise would exceed all offsets."""
         modes = self._modes(request)
         level = default_level_share(request, SMALLEST_LEVEL)
         if request.unit.kind == "entry" and (level > HALF or not self._worth(request, modes, level)):
@@ -258,7 +260,7 @@ class SumPerturbation(Mechanism):
         return NoisySums.of_counts(answer.values, answer.variance, COUNT_PART)
 
     def _window(self, request: Request, event: Event, level: Level, std: float, place: int) -> Window:
-        """What is read of residuals: for slices all within the level's scale, as their weights know their lengths."""
+        """The window that residuals are clipped to; for slices it is the scale of the level."""
         if request.unit.whole_slices:
             scale = min(level.scale, 1.0)
             return Window(-scale, scale, 1 / scale, min(level.std**2, RESIDUAL_VARIANCE) / scale**2)
@@ -269,7 +271,7 @@ class SumPerturbation(Mechanism):
         return window(std, reach, -1.0 - level.mean, 1.0 - level.mean)
 
     def _modes(self, request: Request) -> tuple[int, ...]:
-        """The modes whose pairs are released: the largest first, whose offsets then leave less to the others."""
+        """The modes whose pairs are released: largest first, so that the residuals of later modes are smaller."""
         withheld = request.unit.mode_number if request.unit.kind == "slice" else None
         modes = [mode for mode in range(len(request.shape)) if mode != withheld]
         modes = sorted(modes, key=lambda mode: (-request.shape[mode], mode))
@@ -277,13 +279,13 @@ class SumPerturbation(Mechanism):
         return (*modes, *modes) if withheld is not None else tuple(modes)
 
     def _worth(self, request: Request, modes: Sequence[int], level: float) -> bool:
-        """Whether offsets of some mode are expected to show; reads declared sizes."""
+        """Whether offsets of some mode are expected to exceed the noise; reads declared sizes."""
         event = self._events(request, [level] + [(1 - level) / len(modes)] * len(modes), 1)[-1]
         noise = _pair_noise(request, event)
         return any(offsets_show(noise, request.count_or_guess, request.shape[mode]) for mode in modes)
 
     def _groups(self, request: Request, modes: Sequence[int], event: Event) -> int:
-        """How many groups of the first mode's indices the second mode's are summed by: noise must not drown them."""
+        """The number of groups of first-mode indices by which second-mode sums are split, limited by the noise."""
         if request.unit.kind != "entry" or len(modes) < 2:
             return 1
         ranks = request.family.ranks_for(request.shape)
@@ -308,7 +310,7 @@ class SumPerturbation(Mechanism):
 
 
 def _sums_and_counts(request: Request, event: Event, rows: Rows, reading: WindowReading) -> Pairs | Lengths:
-    """The question for sums and counts: for slices with Gaussian noise by their lengths, else as pairs."""
+    """The query for sums and counts: by lengths for slices with Gaussian noise, otherwise as pairs."""
     pure = isinstance(event, PureEvent)
     if request.unit.kind == "slice" and not pure:
         return Lengths(rows, reading)
@@ -322,7 +324,7 @@ def _pair_noise(request: Request, event: Event) -> float:
 
 
 def _mode_sums(pattern: Pattern, event: Event) -> ModeSums:
-    """Sums of centred values: the total and all modes, which share by public counts."""
+    """Sums of centred values: the total and all modes, with weights from public counts."""
     pure = isinstance(event, PureEvent)
     sizes = (1, *pattern.shape)
     rows = [np.zeros(len(pattern), dtype=np.int64), *(pattern.index(mode) for mode in range(len(pattern.shape)))]
@@ -332,7 +334,7 @@ def _mode_sums(pattern: Pattern, event: Event) -> ModeSums:
 
 
 def _window_sums(pattern: Pattern, event: Event, level: Level) -> tuple[ObservationSums, Window, float]:
-    """Sums of what a window around the level shows; also the window, and the variance of it around offsets."""
+    """Sums of values clipped to a window around the level; also the window and the residual variance in it."""
     pure, shape = isinstance(event, PureEvent), pattern.shape
     whole = WindowReading.of_centred(len(shape))
     (change,) = ObservationSums(whole, (), pure).sensitivity(pattern.unit)

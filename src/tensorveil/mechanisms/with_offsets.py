@@ -1,4 +1,4 @@
-"""Any mechanism after private offsets: mean and offsets of every mode first, then the mechanism on the residuals."""
+"""Private offsets before any mechanism: mean and offsets of every mode first, then the mechanism on the residuals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class WithOffsets(Mechanism):
     def __post_init__(self) -> None:
         checks.fraction("share", self.share)
         if not isinstance(self.mechanism, Mechanism):
-            raise InputError(f"mechanism must be one, e.g. GradientPerturbation(), got {self.mechanism!r}; make one")
+            raise InputError(
+                f"mechanism must be an instance, e.g. GradientPerturbation(), got {self.mechanism!r}; create one"
+            )
 
     @property
     def title(self) -> str:

@@ -68,7 +68,7 @@ class Completion:
         return self.offsets.at(coordinates) + self.factors.predict(coordinates)
 
     def predict(self, coordinates: ArrayLike) -> Floats:
-        """Predicted values at integer coordinates, one row an entry."""
+        """Predicted values at integer coordinates, one row per entry."""
         return self._uncentred(self.centred(self._checked(coordinates)))
 
     def interval(self, coordinates: ArrayLike, share: float = 0.9, of: str = "value") -> tuple[Floats, Floats]:

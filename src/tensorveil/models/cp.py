@@ -47,7 +47,7 @@ class CP(ModelFamily):
 
 @final
 class CPModel(FactorModel):
-    """A CP model with its numbers: one factor matrix a mode, all with `rank` columns."""
+    """A CP model with its numbers: one factor matrix per mode, all with `rank` columns."""
 
     def __init__(self, factors: Sequence[ArrayLike]) -> None:
         super().__init__(factors)
@@ -90,5 +90,5 @@ class CPModel(FactorModel):
         weights, factors = tensor
         first = np.asarray(factors[0], dtype=np.float64)
         if weights is not None and np.shape(weights) != first.shape[1:]:
-            raise InputError(f"weights must be {first.shape[1]}, one a component, got shape {np.shape(weights)}")
+            raise InputError(f"weights must be {first.shape[1]}, one per component, got shape {np.shape(weights)}")
         return cls([first if weights is None else first * np.asarray(weights, dtype=np.float64), *factors[1:]])

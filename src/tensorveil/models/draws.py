@@ -81,7 +81,7 @@ class PosteriorDraws:
         return len(self.sigmas)
 
     def latent_means(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
-        """m_s of checked coordinates, one row a draw."""
+        """m_s of checked coordinates, one row per draw."""
         model = self.family.zeros(self.shape)
         starts, widths = model.block_starts, model.block_widths
         places = 1 + np.concatenate([[0], np.cumsum(self.shape)[:-1]]) + coordinates.astype(np.int64)
@@ -119,7 +119,7 @@ class PosteriorDraws:
         return [coordinates[first : first + size] for first in range(0, len(coordinates), size)]
 
     def _below(self, means: Floats) -> Floats:
-        """P(value at or below each level but the last), averaged over draws: one row a level."""
+        """P(value at or below each level but the last), averaged over draws: one row per level."""
         from scipy.special import ndtr
 
         spreads = np.sqrt(self.sigmas**2 + self.extra)[:, None]

@@ -41,12 +41,12 @@ class ModelFamily(ABC):
 
 
 class FactorModel(ABC):
-    """Factor matrices, one a mode, and perhaps a core: immutable, and able to predict any entry.
+    """Factor matrices, one per mode, and perhaps a core: immutable, and able to predict any entry.
 
     Attributes
     ----------
     factors : tuple of arrays
-        One matrix a mode, one row an index of the mode; read-only.
+        One matrix per mode, one row per index of the mode; read-only.
     core : array or None
         The core of a Tucker model.
     parameters : array
@@ -61,7 +61,7 @@ class FactorModel(ABC):
         for number, matrix in enumerate(matrices):
             if matrix.ndim != 2 or 0 in matrix.shape:
                 raise InputError(
-                    f"factors[{number}] must be a matrix with one row an index and one column a component, "
+                    f"factors[{number}] must be a matrix with one row per index and one column per component, "
                     f"got shape {matrix.shape}; reshape it"
                 )
         whole = [*matrices] if core is None else [*matrices, np.asarray(core, dtype=np.float64)]
@@ -120,7 +120,7 @@ class FactorModel(ABC):
         return self.family.model([*whole[:block], values.reshape(whole[block].shape), *whole[block + 1 :]])
 
     def predict(self, coordinates: ArrayLike) -> Floats:
-        """Predicted values at integer coordinates, one row an entry."""
+        """Predicted values at integer coordinates, one row per entry."""
         where = checks.coordinates(coordinates, self.shape)
         predictions = np.empty(len(where))
         blocks.predict(self.parameters, self.block_starts, self.block_widths, where, predictions)
@@ -130,7 +130,7 @@ class FactorModel(ABC):
         """Derivatives of one entry's prediction by its row of each factor matrix, then by the core."""
         where = checks.coordinates(np.atleast_2d(np.asarray(coordinate)), self.shape)
         if len(where) != 1:
-            raise InputError(f"coordinate must be one entry's indices, got {len(where)} rows; call once an entry")
+            raise InputError(f"coordinate must be one entry's indices, got {len(where)} rows; call once per entry")
         phi = np.empty(int(self.block_widths.sum()))
         blocks.entry_features(self.parameters, self.block_starts, self.block_widths, where, phi)
         parts = np.split(phi, np.cumsum(self.block_widths)[:-1])

@@ -1,4 +1,4 @@
-"""Offsets: a mean and one number an index of each mode, added to the predictions of a factor model."""
+"""Offsets: a mean and one number per index of each mode, added to the predictions of a factor model."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MAX_CORE_CELLS = 4096
 @final
 @dataclass(frozen=True)
 class Tucker(ModelFamily):
-    """Tucker models of given ranks, one number for all modes or one a mode; the core has at most 4,096 cells.
+    """Tucker models of given ranks, one number for all modes or one per mode; the core has at most 4,096 cells.
 
     Examples
     --------
@@ -37,14 +37,14 @@ class Tucker(ModelFamily):
             object.__setattr__(self, "ranks", numbers)
             check_core(numbers)
         else:
-            checks.positive_integer("ranks", self.ranks, "give a whole number or one a mode, e.g. (4, 4, 2)")
+            checks.positive_integer("ranks", self.ranks, "give a whole number or one per mode, e.g. (4, 4, 2)")
 
     def ranks_for(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         sizes = checks.shape(shape)
         ranks = self.ranks if isinstance(self.ranks, tuple) else (self.ranks,) * len(sizes)
         if len(ranks) != len(sizes):
             raise InputError(
-                f"ranks must be one number a mode, got {len(ranks)} for a tensor of {len(sizes)} modes; "
+                f"ranks must be one number per mode, got {len(ranks)} for a tensor of {len(sizes)} modes; "
                 "give as many ranks as modes"
             )
         for mode, (rank, size) in enumerate(zip(ranks, sizes, strict=True)):
@@ -63,7 +63,7 @@ class Tucker(ModelFamily):
 
 @final
 class TuckerModel(FactorModel):
-    """A Tucker model with its numbers: the core and one factor matrix a mode."""
+    """A Tucker model with its numbers: the core and one factor matrix per mode."""
 
     core: Floats
 

@@ -62,7 +62,7 @@ def what_is_not_protected(unit: Unit) -> str:
 @final
 @dataclass(frozen=True)
 class Guarantee:
-    """What is said about the privacy of a model, and on what ground.
+    """What is stated about the privacy of a model, and why.
 
     Attributes
     ----------
@@ -71,21 +71,21 @@ class Guarantee:
     unit : str
         What one change between neighbouring data sets is, e.g. "value" or "slice:user".
     status : str
-        "proven": theorems of this project cover the run. "claimed": a publication states it and it is reproduced
-        as printed, without a valid proof. "none": no privacy.
+        "proven": theorems of this project cover the run. "claimed": a publication, or a mechanism from outside
+        this library, states it without a proof. "none": no privacy.
     source : str
         Where the statement comes from.
     reasons : tuple of str
         For a claim: why it is not proven.
     seeded : bool
-        Whether the noise came from a seed, which anybody who knows it can subtract.
+        Whether the noise came from a seed. Anybody who knows the seed can subtract the noise.
     neighbours, released, not_protected : str
         In plain words: how neighbouring data sets differ, what may be shown to anybody, what is not covered.
     stages : tuple of Stage
     theorems : tuple of str
         Ids of docs/proofs with their sources.
     assumptions_checked, assumptions_trusted : tuple of str
-        What the code made sure of, and what it must take from the caller.
+        What the code checked, and what it has to trust the caller for.
     software : tuple of (name, version)
     """
 
@@ -125,13 +125,15 @@ class Guarantee:
         ----------
         plan, receipts : what was paid, and what was answered for it
         seeded, joint : whether the noise came from a seed; whether rows of a mode are withheld
-        foreign : names of mechanisms that are not this library's: they might reach the data around the vault
-        stated_modes : modes whose labels are public by the caller's word alone
+        foreign : names of mechanisms from outside this library; they might read the data without the vault
+        stated_modes : modes whose labels the caller declared to be public
         """
         request = plan.request
         if not {receipt.stage for receipt in receipts} <= set(plan.stages):
-            raise InputError("receipts must be for the stages of the plan, got others; run the plan that was made")
-        reasons = [f"{name} is not a mechanism of this library, so that nobody proved it" for name in foreign]
+            raise InputError(
+                "receipts must be for the stages of the plan, got receipts for other stages; run the plan unchanged"
+            )
+        reasons = [f"{name} is not a mechanism of this library, so its privacy is not proven" for name in foreign]
         names = tuple(dict.fromkeys(stage.theorem for stage in plan.stages))
         return cls(
             plan.epsilon,
@@ -158,24 +160,28 @@ class Guarantee:
 
     @property
     def publishable(self) -> bool:
-        """Whether the model may leave the house on the strength of this guarantee."""
+        """Whether this guarantee allows publishing the model."""
         return self.status == "proven" and not self.seeded
 
     def __str__(self) -> str:
         if self.status == "none":
-            return "No privacy: the model may tell everything about the data. Not for publication."
+            return "No privacy: the model may reveal everything about the data. Not for publication."
         stated = f"epsilon = {rounded_up(self.epsilon)}"
         if self.delta:
             stated += f" and delta = {rounded_up(self.delta)}"
         if self.status == "proven":
-            but = f" (but for an added probability of {rounded_up(self.delta)})" if self.delta else ""
-            sentence = (
-                f"Proven {stated}: for whoever sees {self.released}, no conclusion becomes more than "
-                f"{factor_text(self.epsilon)} times as likely, nor as unlikely{but}, if {self.neighbours} "
-                f"(unit {self.unit!r})."
-            )
-            return sentence + (" Seeded: not for release." if self.seeded else "")
-        lines = [f"Claimed, not proven: {stated} for the unit {self.unit!r}, after {self.source}. Not for publication."]
+            change, _, public = self.neighbours.partition("; ")
+            added = f", plus at most {rounded_up(self.delta)}" if self.delta else ""
+            sentences = [
+                f"Proven with {stated} (unit {self.unit!r}): if {change}, the probability of any conclusion drawn from "
+                f"the release changes by a factor of at most {factor_text(self.epsilon)}{added}.",
+                f"{public[0].upper()}{public[1:]}." if public else "",
+                f"The release is {self.released}.",
+                "Seeded: not for release." if self.seeded else "",
+            ]
+            return " ".join(filter(None, sentences))
+        claim = f"{stated} for the unit {self.unit!r}, according to {self.source}"
+        lines = [f"Claimed, not proven: {claim}. Not for publication."]
         return "\n".join([*lines, *(f"- {reason}" for reason in self.reasons)])
 
     def to_json(self) -> str:
@@ -191,10 +197,12 @@ class Guarantee:
             found = json.loads(text)
         except json.JSONDecodeError as error:
             raise InputError(
-                f"a guarantee must be JSON, got something else ({error}); use Guarantee.to_json"
+                f"a guarantee must be valid JSON, got an error: {error}; write it with Guarantee.to_json"
             ) from error
         if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION:
-            raise InputError(f"a guarantee's JSON must have schema_version {SCHEMA_VERSION}, got another; update")
+            raise InputError(
+                f"a guarantee must have schema_version {SCHEMA_VERSION}, got another version; update tensorveil"
+            )
         known = {one.name: found[one.name] for one in fields(cls)}
         known["epsilon"] = math.inf if known["epsilon"] is None else known["epsilon"]
         for name, value in known.items():

@@ -18,7 +18,7 @@ EXAMPLES = '"value", "entry", "slice:user" or "slice_values:0"'
 @final
 @dataclass(frozen=True)
 class Unit:
-    """What is protected: two data sets are neighbours where they differ in one unit.
+    """What is protected: two data sets are neighbours if they differ in one unit.
 
     - ``value``: one value replaced by any other. All coordinates are public.
     - ``slice_values(mode)``: all values of one index of a mode (a user) replaced. All coordinates are public.
@@ -31,7 +31,7 @@ class Unit:
     mode : int, str or None
         For the two slice units, the mode by number or by name.
     at_most : int or None
-        For the two slice units: how many observations of one slice are kept, by a keyed hash of their coordinates.
+        For the two slice units: the number of observations kept per slice, chosen by a keyed hash of their coordinates.
 
     Examples
     --------
@@ -53,13 +53,13 @@ class Unit:
             not isinstance(self.mode, int | str) or isinstance(self.mode, bool) or self.mode == ""
         ):
             told = "none" if self.mode in (None, "") else repr(self.mode)
-            raise InputError(f"unit {self.kind!r} must name a mode, got {told}; write e.g. {self.kind}:user")
+            raise InputError(f"unit {self.kind!r} must name a mode, got {told}; write for example {self.kind}:user")
         if not self.whole_slices and self.mode is not None:
             raise InputError(f"unit {self.kind!r} must not name a mode, got {self.mode!r}; leave it out")
         if self.at_most is not None:
             if not self.whole_slices:
                 raise InputError(
-                    f"at_most must go with a slice unit, got {self.at_most} with {self.kind!r}; leave it out"
+                    f"at_most must be used with a slice unit, got {self.at_most} with unit {self.kind!r}; leave it out"
                 )
             checks.positive_integer("at_most", self.at_most)
 
@@ -72,10 +72,10 @@ class Unit:
             kind, colon, mode = unit.partition(":")
             number: int | str | None = int(mode) if re.fullmatch(r"-?[0-9]+", mode) else mode
             if kind not in KINDS:
-                raise InputError(f"unit must be like {EXAMPLES}, got {unit!r}; it says whose privacy is promised")
+                raise InputError(f"unit must be like {EXAMPLES}, got {unit!r}; it says what is protected")
             found = cls(kind, number if colon else None)
         else:
-            raise InputError(f"unit must be given, like {EXAMPLES}, got {unit!r}; it says whose privacy is promised")
+            raise InputError(f"unit must be given, like {EXAMPLES}, got {unit!r}; it says what is protected")
         return found if at_most is None else replace(found, at_most=at_most)
 
     @classmethod
@@ -100,7 +100,7 @@ class Unit:
 
     @property
     def whole_slices(self) -> bool:
-        """Whether the unit is all of one index, not a single observation."""
+        """Whether the unit is all data of one index, not a single observation."""
         return self.kind in ("slice", "slice_values")
 
     @property
@@ -120,7 +120,9 @@ class Unit:
             return replace(self, mode=list(mode_names).index(self.mode))
         number = checks.mode(self.mode, len(mode_names))
         if str(self.mode) in mode_names and list(mode_names).index(str(self.mode)) != number:
-            raise InputError(f"unit must name a mode clearly, got {self.mode}, a number and a name; rename the modes")
+            raise InputError(
+                f"unit must name a mode, got {self.mode}, which is both a number and a name; rename the modes"
+            )
         return replace(self, mode=number)
 
     @property
@@ -146,7 +148,7 @@ class Unit:
 
     @property
     def public_facts(self) -> str:
-        """What the guarantee takes for public besides shape, labels and bounds."""
+        """What the guarantee assumes to be public besides shape, labels and bounds."""
         if self.coordinates_public:
             return "all coordinates: how many observations there are, where, and how many in each row"
         return "nothing"

@@ -1,4 +1,4 @@
-"""How far predictions are from known values (for inside use), and from those of another release."""
+"""Errors of predictions on known values (for internal use), and differences between two releases."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ SEED = 0  # of that sample, so that a comparison can be repeated
 @final
 @dataclass(frozen=True)
 class Evaluation:
-    """Errors of predictions on known values: for inside use, they leak if published.
+    """Errors of predictions on known values. For internal use only: they are not private.
 
     Attributes
     ----------
     rows : int
     unknown_rows : int
-        Rows with a label that the release does not know, predicted by the offsets of their known labels.
+        Rows with a label that the release does not know, predicted from the offsets of their known labels.
     unknown : mapping
-        Mode name -> rows whose label of that mode is unknown.
+        Mode name -> number of rows whose label of that mode is unknown.
     rmse, mae : float
         Of the predictions.
     known_rmse : float or None
-        RMSE of the rows whose labels are all known; None where there is none.
+        RMSE of the rows whose labels are all known; None if there are no such rows.
     release_mean_rmse, release_mean_mae : float or None
-        The floor: of predicting the release's own mean everywhere. None for a published model, which has none.
+        Baseline: errors of predicting the release's own mean everywhere. None for a published model, which has no mean.
     test_mean_rmse : float
-        Of the best constant, the mean of the test values themselves.
+        Error of the best constant, the mean of the test values themselves.
     personal : str
-        For a joint release: whether rows of owners were used.
+        For a joint release: whether the owners' own rows were used.
     """
 
     rows: int
@@ -73,30 +73,34 @@ def evaluate_table(
 
     Parameters
     ----------
-    table : one column of labels a mode, and one of values
+    table : one column of labels per mode, and one of values
     value : the column of values, by default named as in the release
-    own : for a joint release, everybody's own observations, from which personal rows are computed; without it, such a
-        release predicts by its public offsets alone
+    own : for a joint release, the observations of all owners, from which personal rows are computed. Without it, the
+        predictions use the public offsets alone
     """
     columns = tables.arrow_table(table)
     name = release.value_name if value is None else value
     if name not in columns.column_names:
         told = shown_names(columns.column_names)
-        raise InputError(f"the values must be in a column, got no {name!r} in {told}; name it")
+        raise InputError(f"the table must have a column {name!r} of values, got {told}; name the column of values")
     truth = tables.numbers_of(columns.column(name), name)
     if len(truth) == 0 or not np.isfinite(truth).all():
-        raise InputError(f"the column {name!r} must hold finite numbers and at least one, got others; correct the rows")
+        raise InputError(
+            f"the column {name!r} must hold at least one number, all finite, got other values; correct the rows"
+        )
     personal = ""
     if release.withheld_mode is None:
         if own is not None:
-            raise InputError("own rows must go with a joint release, got another; leave them out")
+            raise InputError(
+                "own rows must be given only for a joint release, got a release that is not joint; leave them out"
+            )
         predicted = predict_rows(release, columns, "offsets")
     elif own is not None:
         predicted = predict_rows(release, columns, "offsets", model=everybody(release, own))
         personal = "with everybody's personal rows"
     else:
         predicted = _public_part(release, columns)
-        personal = "without personal rows: by public offsets alone"
+        personal = "without personal rows, from public offsets alone"
     known = predicted.known
     floor = _release_mean(release)
     return Evaluation(
@@ -130,12 +134,12 @@ def _release_mean(release: Release) -> float | None:
 @final
 @dataclass(frozen=True)
 class Difference:
-    """How far apart the predictions of two releases are on cells that both have.
+    """Difference of the predictions of two releases on their common cells.
 
     Attributes
     ----------
     cells : int
-        Compared; 0 where they cannot be.
+        Number of cells compared; 0 if the releases cannot be compared.
     rms : float or None
         Root mean square difference.
     why : str
@@ -152,13 +156,13 @@ def difference(first: Release, second: Release) -> Difference:
     if set(first.mode_names) != set(second.mode_names):
         return Difference(0, None, "the modes have different names")
     if first.withheld_mode is not None or second.withheld_mode is not None:
-        return Difference(0, None, "a joint release predicts for nobody until it is personalized")
+        return Difference(0, None, "a joint release cannot predict before it is personalized")
     mine, theirs = [], []
     for mode, name in enumerate(first.mode_names):
         other = second.mode_names.index(name)
         left, right = _common(first, mode, second, other)
         if len(left) == 0:
-            return Difference(0, None, f"no label of {name} is in both")
+            return Difference(0, None, f"the releases have no label of {name} in common")
         mine.append(left)
         theirs.append(right)
     generator = np.random.default_rng(SEED)

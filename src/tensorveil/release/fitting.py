@@ -1,4 +1,4 @@
-"""`plan` decides and prices, `fit` is the one door: observations and a plan in, a release out; `complete` is both."""
+"""`plan` chooses a mechanism and its cost, `fit` makes a release from observations and a plan, `complete` does both."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def plan(
     at_most: int | None = None,
     features: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Choose a mechanism, fix its noise and price it; of the observations only what is public is read.
+    """Choose a mechanism, fix its noise and compute its privacy cost, from public facts about the observations.
 
-    That is their shape, the names of their modes and, under `value` and `slice_values`, how many there are. Print the
-    plan to see the price before `fit` spends it; `Plan.reason` says why this mechanism.
+    These facts are the shape, the mode names and, under `value` and `slice_values`, the number of observations. Print
+    the plan to see the cost before `fit` spends it. `Plan.reason` says why the mechanism was chosen.
 
     Parameters
     ----------
     observations : what `fit` will complete
-    model : CP(rank) or Tucker(ranks), or "cp" or "tucker" for a rank by rule
+    model : CP(rank) or Tucker(ranks), or "cp" or "tucker" to let a rule choose the rank
     bounds : the public range of values
-    unit : whose privacy is promised: "value", "entry", "slice:user", "slice_values:0"
+    unit : what is protected: "value", "entry", "slice:user", "slice_values:0"
     epsilon, delta : the budget; delta 0 for pure privacy
-    mechanism : one, or a name: "auto" takes what was measured to be best for the unit
-    expected_count : a public guess of the number of observations; a wrong one costs accuracy only
-    at_most : with a slice unit, how many observations of one slice are kept
+    mechanism : a mechanism or its name; "auto" chooses the one that is expected to be most accurate
+    expected_count : a public guess of the number of observations; a wrong guess only costs accuracy
+    at_most : with a slice unit, the number of observations that are kept per slice
     features : public facts about the indices of modes, see `complete`
 
     Examples
@@ -78,7 +78,9 @@ def plan(
     elif isinstance(mechanism, Mechanism):
         choice = Choice(mechanism, "asked for")
     else:
-        raise InputError(f"mechanism must be one, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses")
+        raise InputError(
+            f"mechanism must be an instance, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses"
+        )
     chosen = choice.mechanism.with_features(features_for(observations, features)) if features else choice.mechanism
     return chosen.plan(
         family,
@@ -101,7 +103,7 @@ def _request(
     delta: float,
     expected_count: int | None,
 ) -> Request:
-    """What is public about a request for these observations; under public coordinates their number is."""
+    """The request with the public facts about the observations; their number only if coordinates are public."""
     shape, names = observations.shape, observations.mode_names
     asked = Request.checked(family, bounds, unit, epsilon, delta, shape, names, expected_count, None)
     if asked.unit.coordinates_public and expected_count is None:
@@ -119,17 +121,17 @@ def fit(
     ledger: Ledger | None = None,
     dataset: str | None = None,
 ) -> Release:
-    """Complete a tensor by a plan; two calls are two releases, and their budgets add up.
+    """Complete a tensor according to a plan. Two calls are two releases, and their costs add up.
 
     Parameters
     ----------
     observations : of the plan's shape
-    plan : from a mechanism's `plan`; from a published algorithm's, the release says *claimed*
+    plan : from `tv.plan` or the `plan` method of a mechanism; with a published algorithm, the release is *claimed*
     seed : for experiments; the release is then not publishable
-    progress : called with what is being done, how far, of how many
-    noise : another source of noise: ExactNoise, or one for audits; of any class but NoiseSource and ExactNoise, the
-        release is not publishable
-    ledger, dataset : the budget to pay from; reserved before anything is drawn, and spent if the run then fails
+    progress : called with the name of the task, the steps done and the total
+    noise : another source of noise, e.g. ExactNoise() or one made for audits. With any class but NoiseSource and
+        ExactNoise, the release is not publishable
+    ledger, dataset : the budget that pays. It is reserved before any noise is drawn, and spent even if the run fails
 
     Examples
     --------
@@ -156,7 +158,7 @@ def fit(
     if not isinstance(plan, Plan):
         raise InputError(f"plan must be made by a mechanism's plan(), got {type(plan).__name__}; make one first")
     if not plan.unaltered:
-        raise InputError("a plan must be as a mechanism's plan() made it, got one that was changed; plan anew")
+        raise InputError("a plan must not be changed after it was made, got a changed one; make a new plan")
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
     if observations.shape != plan.request.shape:
@@ -180,7 +182,7 @@ def fit(
             f"got {plan.delta:g}; plan again"
         )
     if plan.epsilon < price(plan.events, plan.request, plan.gaussian_coordinates):
-        raise InputError("a plan must state what its stages cost, got less; make it by a mechanism's plan()")
+        raise InputError("a plan must state at least the cost of its stages, got less; make it with plan()")
     if observations.mode_names != names:  # a plan without names takes those of the observations
         plan = plan.with_names(observations.mode_names)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
@@ -211,7 +213,7 @@ def fit(
 
 
 def _names(observations: Observations) -> dict[str, Any]:
-    """What a release says of modes and values: all of it public."""
+    """What a release states about modes and values; all of it is public."""
     return {
         "mode_names": observations.mode_names,
         "labels": observations.labels,
@@ -237,10 +239,10 @@ def complete(
     ledger: Ledger | None = None,
     dataset: str | None = None,
 ) -> Release:
-    """`plan` and `fit` in one call; the shape and the names of the modes are those that the observations declare.
+    """Plan and fit in one call, with the shape and mode names of the observations.
 
-    Under `entry` and `slice` the declared shape must be public: give it, do not read it off the data. With an infinite
-    epsilon nothing is private (status "none"): the same models on the values as they are, to see what privacy costs.
+    Under `entry` and `slice` the shape must be public: state it instead of deriving it from the data. With an infinite
+    epsilon nothing is private (status "none"): the same models are fitted without noise, to show the cost of privacy.
 
     `features` are public facts about the indices of modes, e.g. {"film": "films.csv"}: a matrix with one row per index,
     or a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
@@ -248,9 +250,7 @@ def complete(
     """
     if epsilon == math.inf and isinstance(observations, Observations):
         if ledger is not None or dataset is not None:
-            raise InputError(
-                "a release on a ledger must have a finite epsilon, got inf, which no budget covers; leave it out"
-            )
+            raise InputError("a release on a ledger must have a finite epsilon, got inf; leave the ledger out")
         family = family_of(model, observations.shape, Unit.value(), mechanism)
         known = features_for(observations, features) if features else None
         completion = completed_without_privacy(observations, family, bounds, progress, known)

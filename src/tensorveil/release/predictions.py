@@ -1,4 +1,4 @@
-"""Predictions by label: tables in, tables out; for labels that a release does not know, what its offsets still say."""
+"""Predictions by label, from tables to tables. Rows with unknown labels are predicted from the known offsets."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ BLOCK_CELLS = 2**20  # predicted at a time
 @final
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Predictions, one a row of a table, and how many of the rows have labels that the release does not know.
+    """Predictions, one per row of a table, and the number of rows with labels unknown to the release.
 
     Attributes
     ----------
     values : array
     known : array of bool
-        Rows whose labels are all known; the others are predicted by the mean and the offsets of their known labels.
+        Rows whose labels are all known. The others are predicted from the mean and the offsets of their known labels.
     unknown : mapping
-        Mode name -> rows whose label of that mode is unknown.
+        Mode name -> number of rows whose label of that mode is unknown.
     """
 
     values: Floats
@@ -60,12 +60,12 @@ class Predicted:
 
 
 def predict_rows(release: Release, table: Any, unknown: str = "error", *, model: Completion | None = None) -> Predicted:
-    """Predictions for the rows of a table with one column of labels a mode.
+    """Predictions for the rows of a table with one column of labels per mode.
 
     Parameters
     ----------
-    table : one column of labels a mode
-    unknown : "error", or "offsets" to predict rows with unknown labels by the offsets of their known ones
+    table : one column of labels per mode
+    unknown : "error", or "offsets" to predict rows with unknown labels from the offsets of their known labels
     model : the model to predict with instead of the release's, e.g. an owner's
     """
     checks.choice("unknown", unknown, UNKNOWN)
@@ -76,7 +76,7 @@ def predict_rows(release: Release, table: Any, unknown: str = "error", *, model:
         told = ", ".join(f"{count:,} of {name}" for name, count in missing.items())
         raise InputError(
             f"labels must be known to the release, got rows with others: {told}; leave those rows out, "
-            'or pass unknown="offsets" to predict them by the offsets of their known labels'
+            'or pass unknown="offsets" to predict them from the offsets of their known labels'
         )
     values = np.empty(len(where))
     values[known] = used.predict(where[known])
@@ -85,25 +85,27 @@ def predict_rows(release: Release, table: Any, unknown: str = "error", *, model:
 
 
 def unknown_labels(release: Release, where: Integers) -> dict[str, int]:
-    """Mode name -> rows whose index of it is unknown, for modes that have any."""
+    """Mode name -> number of rows with an unknown index, for modes that have any."""
     counts = (where < 0).sum(axis=0)
     return {name: int(count) for name, count in zip(release.mode_names, counts, strict=True) if count}
 
 
 def offset_predictions(model: Completion, where: Integers) -> Floats:
-    """Predictions for rows with unknown labels (indices below 0): mean and offsets of the known, factors left out."""
+    """Predictions for rows with unknown labels (indices below 0): mean and known offsets, without factors."""
     if len(where) == 0:
         return np.empty(0)
     if not model.clipped:
-        raise InputError("unknown labels must have offsets to be predicted by, got a published model, which has none")
+        raise InputError(
+            "unknown labels need offsets for a prediction, got a published model, which has none; leave those rows out"
+        )
     inside = where if model.withheld_mode is None else _without(where, model.withheld_mode)
     return with_unknown_indices(model).predict(np.where(inside < 0, np.array(model.shape), inside))
 
 
 def with_unknown_indices(model: Completion) -> Completion:
-    """The model with one index more in every mode, of which nothing is known: a row of zeros and an offset of zero.
+    """The model with one extra index per mode, about which nothing is known: a row of zeros and an offset of zero.
 
-    A product with a row of zeros is zero, so that an entry with such an index is predicted by offsets alone.
+    A product with a row of zeros is zero, so an entry with such an index is predicted from offsets alone.
     """
     parts = [None if part is None else np.append(part, 0.0) for part in model.offsets.modes]
     blocks = [np.vstack([factor, np.zeros(factor.shape[1])]) for factor in model.factors.factors]
@@ -140,13 +142,15 @@ def _without(where: Integers, mode: int) -> Integers:
 
 
 def everybody(release: Release, own: Observations) -> Completion:
-    """For inside use under joint privacy: the model with every owner's row, from all owners' observations.
+    """For internal use under joint privacy: the model with every owner's row, from all owners' observations.
 
-    It is not private: nothing of it may leave the house.
+    It is not private and must not be published.
     """
     model = release.model
     if model.withheld_mode is None:
-        raise InputError("own rows must go with a joint release (unit slice, statistic perturbation), got another")
+        raise InputError(
+            "own rows must be given only for a joint release (unit slice), got a release that is not joint"
+        )
     mode = model.withheld_mode
     data = clip(own, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
     own_offsets, own_rows = owner_rows(data.coordinates, data.centred, model, mode)
@@ -159,7 +163,7 @@ def everybody(release: Release, own: Observations) -> Completion:
 
 
 def coordinates_in(release: Release, table: Any) -> Integers:
-    """Indices by the labels of a table, one column a mode; -1 where the release does not know the label."""
+    """Indices by the labels of a table, one column per mode; -1 where the release does not know the label."""
     columns = tables.arrow_table(table)
     for name in release.mode_names:
         if columns.column_names.count(name) != 1:
@@ -181,7 +185,7 @@ def indices_of(release: Release, mode: int, column: Any) -> Integers:
 
 
 def _written_as_bins(column: Any, kind: str) -> bool:
-    """Whether all cells are written as labels of bins, e.g. 1998-W10, and not as times that are yet to be binned."""
+    """Whether all cells are labels of bins, e.g. 1998-W10, and not times that still have to be binned."""
     import pyarrow as pa
 
     _, cells = tables.distinct(column)
@@ -193,18 +197,18 @@ def _written_as_bins(column: Any, kind: str) -> bool:
 def predicted_arrow(
     release: Release, table: Any, unknown: str = "error", *, model: Completion | None = None
 ) -> tuple[pa.Table, Predicted]:
-    """An Arrow table with a column of predictions, and what is known of them."""
+    """An Arrow table with a column of predictions, and the predictions themselves."""
     import pyarrow as pa
 
     columns = tables.arrow_table(table)
     if PREDICTION in columns.column_names:
-        raise InputError(f"the table must not have a column {PREDICTION!r} yet, got one; rename it")
+        raise InputError(f"the table must not have a column {PREDICTION!r}, got one; rename it")
     predicted = predict_rows(release, columns, unknown, model=model)
     return columns.append_column(PREDICTION, pa.array(predicted.values)), predicted
 
 
 def predicted_table(release: Release, table: Any, unknown: str = "error") -> Any:
-    """The table with a column of predictions, of the same kind as it came."""
+    """The table with a column of predictions, as the same kind of table."""
     found, predicted = predicted_arrow(release, table, unknown)
     if isinstance(table, Mapping):
         return {**table, PREDICTION: predicted.values}
@@ -218,7 +222,7 @@ def predicted_table(release: Release, table: Any, unknown: str = "error") -> Any
 
 
 def completed_table(release: Release, coordinates: ArrayLike | None, frame: str) -> Any:
-    """Labels and predictions of all cells, or of these."""
+    """Labels and predictions of all cells, or of the given cells."""
     checks.choice("kind", frame, FRAMES)
     if coordinates is None:
         checks.dense_size(release.shape, MAX_CELLS, "give the coordinates that you need")
@@ -234,9 +238,9 @@ def top_table(
 
     Parameters
     ----------
-    known : table with columns of labels for some of the modes; the other modes vary freely
-    k : how many cells a row
-    distinct : a mode of which every index may come up once only, at its best cell
+    known : table with columns of labels for some of the modes; all labels of the other modes are tried
+    k : number of cells per row
+    distinct : a mode whose indices are listed at most once per row, each with its best cell
     model : the model to predict with instead of the release's, e.g. an owner's
     """
     import pyarrow as pa
@@ -247,9 +251,13 @@ def top_table(
     free = [mode for mode, name in enumerate(release.mode_names) if name not in names]
     only = None if distinct is None else release.mode_number(distinct)
     if not free:
-        raise InputError(f"at least one mode of {list(release.mode_names)} must be free, got all named; drop a column")
+        raise InputError(
+            f"the table must leave out one of the modes {list(release.mode_names)}, got all; drop a column"
+        )
     if only is not None and only not in free:
-        raise InputError(f"the mode whose best are asked for must not be a column, got {release.mode_names[only]!r}")
+        raise InputError(
+            f"the table must not have a column of the ranked mode, got {release.mode_names[only]!r}; drop it"
+        )
     fixed = np.zeros((columns.num_rows, len(release.shape)), dtype=np.int64)
     for name in names:
         mode = release.mode_names.index(name)
@@ -278,7 +286,7 @@ def top_table(
 
 
 def labelled(release: Release, where: NDArray[np.uint32], values: Floats) -> pa.Table:
-    """An Arrow table of labels, one column a mode, and predictions."""
+    """An Arrow table of labels, one column per mode, and predictions."""
     import pyarrow as pa
 
     columns = {}
@@ -286,12 +294,12 @@ def labelled(release: Release, where: NDArray[np.uint32], values: Floats) -> pa.
         index = where[:, mode].astype(np.int64)
         columns[name] = pa.array(index) if labels is None else _arrow_labels(labels).take(pa.array(index))
     if PREDICTION in columns:
-        raise InputError(f"no mode must be called {PREDICTION!r}, got one; rename it before completing")
+        raise InputError(f"a mode must not be called {PREDICTION!r}, got one; rename it before completing")
     return pa.table({**columns, PREDICTION: pa.array(values)})
 
 
 def to_frame(table: pa.Table, frame: str) -> Any:
-    """An Arrow table as the kind of frame that is wanted."""
+    """An Arrow table converted to the requested kind of frame."""
     kind = checks.choice("frame", frame, FRAMES)
     if kind == "arrow":
         return table
@@ -300,7 +308,9 @@ def to_frame(table: pa.Table, frame: str) -> Any:
             return table.to_pandas()
         import polars
     except ImportError as error:
-        raise MissingDependencyError(f"{kind} must be installed, got none; pip install 'tensorveil[{kind}]'") from error
+        raise MissingDependencyError(
+            f"{kind} must be installed, but is not; run pip install 'tensorveil[{kind}]'"
+        ) from error
     return polars.from_arrow(table)
 
 

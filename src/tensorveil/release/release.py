@@ -1,4 +1,4 @@
-"""What leaves the house: a model and its guarantee."""
+"""A release: a model and its guarantee."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
-    """Predictions with the ends of their intervals."""
+    """Predictions with the lower and upper ends of their intervals."""
 
     prediction: Floats
     low: Floats
@@ -54,18 +54,18 @@ class Release:
         None for a published algorithm, and for a release that was loaded from a folder.
     mode_names : tuple of str
     labels : tuple of arrays or None
-        Labels of each mode's indices; None where the indices speak for themselves.
+        Labels of the indices of each mode; None for a mode that is only numbered.
     bins : tuple of str or None
         For modes that hold binned times: "hour", "day", "week" or "month".
     value_name : str
     ledger : mapping or None
-        Which budget paid: dataset, reservation, entry_hash.
+        The budget that paid: dataset, reservation, entry_hash.
     generator : str
-        What drew the noise.
+        The generator that drew the noise.
     certificate : Certificate or None
-        Of a loaded release, the certificate that it came with; `Certificate.of` makes that of a new one.
+        For a loaded release, its certificate. For a new release, `Certificate.of` makes one.
     paid_by : Ledger or None
-        The ledger that paid, for `save` to tell it of the folder. It is not saved, and not compared.
+        The ledger that paid; `save` records the folder in it. It is neither saved nor compared.
     """
 
     model: Completion
@@ -88,10 +88,12 @@ class Release:
         object.__setattr__(self, "bins", tuple(self.bins) or nothing)
         for name in ("mode_names", "labels", "bins"):
             if len(getattr(self, name)) != order:
-                raise InputError(f"{name} must be {order}, one a mode, got {len(getattr(self, name))}; give one a mode")
+                raise InputError(
+                    f"{name} must have one item per mode ({order}), got {len(getattr(self, name))}; give one per mode"
+                )
         for mode, (labels, size) in enumerate(zip(self.labels, self.model.shape, strict=True)):
             if labels is not None and len(labels) != size:
-                raise InputError(f"labels of mode {mode} must be {size}, one an index, got {len(labels)}")
+                raise InputError(f"mode {mode} must have one label per index ({size}), got {len(labels)}; give as many")
 
     def __repr__(self) -> str:
         told = self.guarantee
@@ -130,10 +132,10 @@ class Release:
     def predict(self, coordinates: ArrayLike, interval: float) -> Interval: ...
 
     def predict(self, coordinates: ArrayLike, interval: float | None = None) -> Floats | Interval:
-        """Predicted values at integer coordinates, one row an entry.
+        """Predicted values at integer coordinates, one row per entry.
 
-        With `interval`, e.g. 0.9, also the ends between which an observed value would lie with that chance, by the
-        posterior: an `Interval(prediction, low, high)`. Only mechanisms that infer by posterior draws have one.
+        With `interval`, e.g. 0.9, the result is `Interval(prediction, low, high)`: an observed value lies between low
+        and high with that posterior probability. Only releases with posterior draws have intervals.
         """
         predicted = self.model.predict(coordinates)
         if interval is None:
@@ -141,12 +143,12 @@ class Release:
         return Interval(predicted, *self.model.interval(coordinates, interval))
 
     def predict_table(self, table: Any, *, unknown: str = "error") -> Any:
-        """The table with a column `prediction`, by one column of labels a mode; the same kind of frame comes back.
+        """Add a column `prediction` to a table with one column of labels per mode; returns the same kind of table.
 
         Parameters
         ----------
         table : a pandas or polars data frame, an Arrow table or a dict of columns
-        unknown : what to do with labels that the release does not know: "error", or "offsets" to predict such rows by
+        unknown : what to do with labels that the release does not know: "error", or "offsets" to predict such rows from
             the mean and the offsets of their known labels (`predict_rows` of release/predictions.py counts them)
 
         Examples
@@ -170,8 +172,8 @@ class Release:
 
         Parameters
         ----------
-        known : mode name -> label; the modes that are not named vary freely
-        k : how many
+        known : mode name -> label; all labels of the other modes are tried
+        k : number of cells
         frame : "arrow", "pandas" or "polars"
         """
         from tensorveil.release.predictions import to_frame, top_table
@@ -179,7 +181,7 @@ class Release:
         return to_frame(top_table(self, {name: [label] for name, label in known.items()}, k), frame)
 
     def to_frame(self, kind: str = "pandas", coordinates: ArrayLike | None = None) -> Any:
-        """Labels and predictions, one row a cell: of all cells (at most 10^7), or of these coordinates."""
+        """Labels and predictions, one row per cell: of all cells (at most 10^7), or of these coordinates."""
         from tensorveil.release.predictions import completed_table
 
         return completed_table(self, coordinates, kind)
@@ -188,14 +190,14 @@ class Release:
         """A TensorLy CPTensor or TuckerTensor of the completion on the scale of the values, before clipping.
 
         The mean and the offsets are folded in: as a component for the mean and one for each mode with offsets (CP), or
-        as two columns a mode, its offsets and ones (Tucker). Predictions are its cells, clipped to the bounds. A model
-        of posterior draws has no such form.
+        as two columns per mode, its offsets and ones (Tucker). Predictions are its cells, clipped to the bounds. A
+        model of posterior draws has no such form.
         """
         model = self.model
         if not model.clipped:
             return model.factors.to_tensorly()
         if model.withheld_mode is not None:
-            raise InputError("to_tensorly must have all rows, got a joint release; personalize it first")
+            raise InputError("to_tensorly needs all rows, got a joint release; personalize it first")
         if model.draws is not None:
             raise InputError(
                 "to_tensorly must have offsets and factors that predict, got posterior draws, whose average is no such "
@@ -222,10 +224,10 @@ class Release:
         return TuckerTensor((core, folded))
 
     def save(self, directory: str | Path) -> Path:
-        """Write the release into a new folder, whole or not at all; the folder is returned.
+        """Write the release into a new folder and return its path. The folder is written completely or not at all.
 
-        It holds model.safetensors, labels.json, certificate.json and report.html. The ledger that paid is told of it,
-        if its file is still where it was.
+        It holds model.safetensors, labels.json, certificate.json and report.html. The ledger that paid records
+        the folder, if the file of the ledger still exists.
         """
         from tensorveil.release.saving import save_release
 
@@ -235,7 +237,7 @@ class Release:
     def load(cls, directory: str | Path) -> Release:
         """A release from its folder; predictions are the same to the last bit.
 
-        Hashes and the schema are checked, the guarantee is not recomputed: that is `tensorveil verify`.
+        Hashes and the schema are checked. To recompute the guarantee as well, use `tensorveil verify`.
         """
         from tensorveil.release.saving import load_parts
 
@@ -249,7 +251,7 @@ class Release:
         model = self.model
         if model.withheld_mode is None:
             raise InputError(
-                "personalize must be called on a joint release (unit slice, statistic perturbation), got another; "
+                "personalize must be called on a joint release (unit slice), got a release that is not joint; "
                 "this one predicts for everybody"
             )
         mode = model.withheld_mode
@@ -260,7 +262,7 @@ class Release:
         owners = np.unique(own_observations.coordinates[:, mode])
         if len(owners) != 1:
             raise InputError(
-                f"own observations must be of one index of mode {mode}, got {len(owners)}; take only yours"
+                f"own observations must be of one index of mode {mode}, got {len(owners)}; keep only your own"
             )
         owner = int(owners[0])
         data = clip(own_observations, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))

@@ -1,4 +1,4 @@
-"""A release in a folder: model.safetensors, labels.json, certificate.json, report.html; whole or absent."""
+"""A release in a folder: model.safetensors, labels.json, certificate.json, report.html; all files or none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BINS = ("hour", "day", "week", "month", "year")
 
 
 def check_target(directory: str | Path) -> Path:
-    """The folder to write; an error where it exists or cannot be made, for use before any budget is spent."""
+    """The folder to write. Raises an error if it exists or cannot be created; called before any budget is spent."""
     target = Path(directory)
     if os.path.lexists(target):
         raise InputError(f"the folder to write must not exist yet, got {target}; choose another name or move it away")
@@ -51,21 +51,18 @@ def check_target(directory: str | Path) -> Path:
     while not os.path.lexists(parent):
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(
-            f"the folder to write must be in a folder that can be written to, got {target}; choose another"
-        )
+        raise InputError(f"the folder to write must be in a writable folder, got {target}; choose another")
     return target
 
 
 def save_release(release: Release, directory: str | Path) -> Path:
-    """Write the release aside, then give the folder its name."""
+    """Write the release to a temporary folder, then rename it."""
     from tensorveil.release.report.report import report_html
 
     target = check_target(directory)
     if release.guarantee.status == "none":
         raise InputError(
-            "a release to save must have a guarantee, got a model without privacy, which stays where the data are; "
-            "complete with a finite epsilon"
+            "a release must have a guarantee to be saved, got a model without privacy; complete with a finite epsilon"
         )
     _check_whole(release)
     contents = {MODEL: _model_bytes(release.model), LABELS: _labels_bytes(release)}
@@ -80,7 +77,7 @@ def save_release(release: Release, directory: str | Path) -> Path:
 
 
 def _tell_ledger(ledger: Ledger, certificate: Certificate, target: Path) -> None:
-    """Say in the ledger that the folder is there; the folder stays, even if this fails."""
+    """Record the folder in the ledger; the folder is kept even if this fails."""
     try:
         ledger.saved(certificate)
     except TensorveilError as error:
@@ -103,7 +100,7 @@ def load_parts(directory: str | Path) -> dict[str, Any]:
 
 
 def parts_of(contents: Mapping[str, bytes], certificate: Certificate) -> dict[str, Any]:
-    """What these files make by the certificate; their hashes are not looked at."""
+    """The parts of a release from these files and the certificate; hashes are not checked here."""
     labels, bins = read_labels(contents[LABELS], certificate)
     return {
         "model": read_model(contents[MODEL], certificate),
@@ -122,7 +119,7 @@ def read_folder(directory: str | Path) -> dict[str, bytes]:
     """The bytes of the four files; anything else in the folder is an error, links included."""
     folder = Path(directory)
     if not folder.is_dir():
-        raise InputError(f"a release must be a folder, got {folder}, which is none; give what tensorveil complete made")
+        raise InputError(f"a release must be a folder, got {folder}; give a folder that tensorveil complete wrote")
     found = sorted(path.name for path in folder.iterdir())
     missing, more = sorted(set(FILES) - set(found)), sorted(set(found) - set(FILES))
     if missing or more:
@@ -133,7 +130,7 @@ def read_folder(directory: str | Path) -> dict[str, bytes]:
     for name in FILES:
         mode = os.lstat(folder / name).st_mode
         if not stat.S_ISREG(mode):
-            raise InputError(f"{name} must be a plain file, got a link or something else; in {folder}")
+            raise InputError(f"{name} must be a regular file, got a link or something else; in {folder}")
         if mode & 0o111:
             raise InputError(f"{name} must not be executable, got one that is; in {folder}")
         try:
@@ -282,7 +279,7 @@ def _model_bytes(model: Completion) -> bytes:
 
 
 def _check_whole(release: Release) -> None:
-    """Refuse to write what is not a release: a personal model, or rows that were to be withheld."""
+    """Refuse to write a personal model, or rows that must be withheld."""
     model = release.model
     if model.owned_index is not None:
         raise InputError("a release must be for everybody, got the model of one owner; save the joint release instead")
@@ -325,7 +322,7 @@ def _write_folder(target: Path, contents: Mapping[str, bytes]) -> None:
         aside.rename(target)
     except OSError as error:
         raise InputError(
-            f"{target} must be free and its disk writable, got {error.strerror}; nothing was left"
+            f"{target} must not exist and its disk must be writable, got {error.strerror}; nothing was written"
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)

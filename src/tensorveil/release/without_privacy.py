@@ -1,4 +1,4 @@
-"""No privacy: the models and inference of input perturbation on the values as they are, to see what privacy costs."""
+"""Completion without privacy, by the models of input perturbation without noise, to show the cost of privacy."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ALSRun:
     residual_variance: float
 
     def predict(self, coordinates: ArrayLike) -> Floats:
-        """Predicted values at integer coordinates, one row an entry."""
+        """Predicted values at integer coordinates, one row per entry."""
         where = checks.coordinates(coordinates, self.model.shape)
         return self.offsets.at(where) + self.model.predict(where)
 
@@ -95,7 +95,7 @@ class ALS:
         million observations the rule is taken as it is.
     offsets : whether to fit a mean and one shrunk offset an index; False: factors alone
     tolerance : a fit ends when a sweep lowers the loss by less than this share
-    threads : None: one a core. The result does not depend on it.
+    threads : None: one per core. The result does not depend on it.
     precision : "double" or "single", of CP models of large data: half the memory and time, the same error to 3 digits
 
     Examples

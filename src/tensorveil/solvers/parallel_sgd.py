@@ -1,7 +1,7 @@
 """Stochastic gradient descent for large data: compact entries, several threads, rows as vectors; Tucker in one thread.
 
-Not the paper's solver (that is sgd.py): the order of steps is another one, numbers are single precision by default, and
-start values and step sizes suit themselves to the data, so that large sparse tensors fit from the first pass on.
+This is not the solver of the paper, which is in sgd.py. The order of the steps differs, numbers have single precision
+by default, and start values and step sizes adapt to the data, so that large sparse tensors fit from the first pass on.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ParallelSGDRun:
     loss : array
         Mean squared residual of each iteration, every entry's taken when it was visited, before its step.
     threads : int
-        How many were at work; with the seed they decide the result.
+        Number of threads used. Seed and number of threads together determine the result.
     learning_rate : float
-        That of the first iteration: the one asked for, halved as often as descent diverged.
+        Learning rate of the first iteration: the requested one, halved each time descent diverged.
     """
 
     model: FactorModel
@@ -55,7 +55,7 @@ class ParallelSGDRun:
     learning_rate: float
 
     def predict(self, coordinates: ArrayLike) -> Floats:
-        """Predicted values at integer coordinates, one row an entry."""
+        """Predicted values at integer coordinates, one row per entry."""
         where = checks.coordinates(coordinates, self.model.shape)
         return self.offsets.at(where) + self.model.predict(where)
 
@@ -65,18 +65,19 @@ class ParallelSGDRun:
 class ParallelSGD:
     """Stochastic gradient descent with threads that never touch the same row: same seed and threads, same result.
 
-    Values are brought to mean 1 and standard deviation 1, turned upside down if their longer tail is the lower one.
-    Start values are all near the level at which the model predicts that mean: around zero, products of three and more
-    numbers have no slope to follow. Step sizes fall from `learning_rate` to nothing along half a cosine.
+    Values are scaled to mean 1 and standard deviation 1. If their distribution is skewed to the left, their sign is
+    flipped first. All start values are near the level at which the model predicts that mean, because products of three
+    or more numbers have a vanishing gradient around zero. Step sizes fall from `learning_rate` to zero along half a
+    cosine.
 
     Parameters
     ----------
-    learning_rate : of the first iteration, on the scale of values of standard deviation 1; halved, and all begun
-        again, where descent diverges
+    learning_rate : of the first iteration, on the scale of values of standard deviation 1; if descent
+        diverges, it is halved and descent starts again
     iterations : passes over the observations
     regularization : lambda, on the same scale
-    threads : None: one a core, and one alone on small data and for Tucker models
-    precision : "single" or "double", of parameters and values of CP models on the way; results are double either way
+    threads : number of threads; None: one per core, but only one for small data and for Tucker models
+    precision : "single" or "double", of CP models during descent; results always have double precision
 
     Examples
     --------
@@ -119,7 +120,7 @@ class ParallelSGD:
 
         Raises
         ------
-        DivergenceError : where descent diverges however small its steps
+        DivergenceError : if descent diverges even with the smallest steps
         """
         generator = np.random.default_rng(checks.seed(seed))
         return self.solve_entries(
@@ -136,7 +137,7 @@ class ParallelSGD:
         progress: Callable[[int, float], None] | None = None,
         constant: bool = True,
     ) -> ParallelSGDRun:
-        """`solve` for bare arrays; without a constant, the model alone is to predict the values."""
+        """`solve` for bare arrays; without a constant, the model alone predicts the values."""
         zero = family.zeros(shape)
         is_tucker = zero.core is not None
         dtype = np.float64 if is_tucker else PRECISIONS[self.precision]
@@ -175,7 +176,7 @@ class ParallelSGD:
                 return ParallelSGDRun(start.replace_parameters(found), offsets, losses, threads, rate)
             rate /= 2
         raise DivergenceError(
-            f"SGD must stay finite, but diverged with learning_rate {self.learning_rate:g} and "
+            f"SGD must stay finite, got divergence with learning_rate {self.learning_rate:g} and "
             f"{MOST_RESTARTS} halvings of it; look for extreme values, or use ALS",
             1,
         )
@@ -206,7 +207,7 @@ class ParallelSGD:
 
 
 def _moments(values: Floats) -> tuple[float, float]:
-    """Mean, and standard deviation with the sign of the third moment: the long tail is where products grow."""
+    """Mean, and standard deviation with the sign of the skewness, so that the long tail points upwards."""
     count = len(values)
     mean = float(values.mean())
     second = third = 0.0

@@ -136,7 +136,7 @@ class SGD:
         number_of_blocks = len(starts)
         norms = np.full(number_of_blocks, np.inf) if clip_norms is None else np.asarray(clip_norms, dtype=np.float64)
         if norms.shape != (number_of_blocks,) or not (norms > 0).all():
-            raise InputError(f"clip_norms must be {number_of_blocks} positive numbers, one a block, got {clip_norms}")
+            raise InputError(f"clip_norms must be {number_of_blocks} positive numbers, one per block, got {clip_norms}")
         watch = np.zeros(number_of_blocks, dtype=np.bool_)
         for block in watched:
             watch[_block("watched", block, number_of_blocks)] = True
@@ -188,7 +188,9 @@ def _block(name: str, value: int, number_of_blocks: int) -> int:
 def _drawn(noise: StepNoise, steps: int, width: int) -> Floats:
     rows = np.ascontiguousarray(noise.draw(steps, width), dtype=np.float64)
     if rows.shape != (steps, width):  # the kernel does not check
-        raise InputError(f"noise must be {steps} rows of {width} numbers, got shape {rows.shape}; draw one row a step")
+        raise InputError(
+            f"noise must be {steps} rows of {width} numbers, got shape {rows.shape}; draw one row per step"
+        )
     return rows
 
 

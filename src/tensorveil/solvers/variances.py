@@ -37,7 +37,7 @@ def excess_variance(sums: Floats, counts: Integers, whole: float, squares: float
 
 
 def believable(errors: Floats, added: Floats, limit: float) -> bool:
-    """Whether what the factors add goes with the errors without them beyond chance, and varies within the limit."""
+    """Whether the factors explain errors of the offsets beyond chance, with a variance within the limit."""
     size = float(np.linalg.norm(errors) * np.linalg.norm(added))
     return float(errors @ added) * math.sqrt(len(errors)) > SURE * size and mean_square(added) <= limit
 

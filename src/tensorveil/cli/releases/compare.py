@@ -8,10 +8,10 @@ import typer
 
 def compare(
     first: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.")],
-    second: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of another.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    second: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the other release.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
-    """Put two releases side by side: whose privacy, at what price, by which mechanism, and how far apart they predict.
+    """Compare two releases: privacy unit, cost, mechanism, and the difference of their predictions.
 
     Example: tensorveil compare DIR OTHER_DIR
     """
@@ -28,11 +28,11 @@ def compare(
     left, right = certificates
     warnings = []
     if (left.unit, left.at_most) != (right.unit, right.at_most):
-        warnings.append("the units differ: their epsilons protect different things and cannot be compared")
+        warnings.append("the units differ, so their epsilons protect different things and cannot be compared")
     elif left.delta != right.delta:
-        warnings.append("the deltas differ: compare the epsilons at one delta, by the curves in the reports")
+        warnings.append("the deltas differ; use the curves in the reports to compare the epsilons at the same delta")
     if not all(certificate.publishable for certificate in certificates):
-        warnings.append("not both are for publication: a claimed or seeded epsilon promises nothing")
+        warnings.append("at least one release is not for publication; a claimed or seeded epsilon guarantees nothing")
     rows: dict[str, list[str] | list[float]] = {
         "status": [one.status + (", seeded" if one.seeded else "") for one in certificates],
         "unit": [one.unit + (f", at most {one.at_most}" if one.at_most else "") for one in certificates],

@@ -5,23 +5,26 @@ from typing import Annotated
 
 import typer
 
-WARNING = "for inside use: these errors are computed from private values without noise, and leak if published"
+WARNING = "for internal use only: these errors are computed from private values without noise; do not publish them"
 
 
 def evaluate(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.")],
     test: Annotated[Path, typer.Argument(metavar="TEST", help="CSV, TSV or Parquet with labels and true values.")],
-    value: Annotated[str | None, typer.Option(help="Column of values; default: as in the release.")] = None,
-    own: Annotated[
-        Path | None, typer.Option(help="Joint privacy: everybody's own rows, to evaluate personal predictions.")
+    value: Annotated[
+        str | None, typer.Option(help="Name of the value column. Default: the same as in the release.")
     ] = None,
-    format: Annotated[str | None, typer.Option(help="csv, tsv, parquet; else by the ending.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Names of the columns of a file without a header.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    own: Annotated[
+        Path | None,
+        typer.Option(help="For a joint release: a file with all owners' own rows, to evaluate personal predictions."),
+    ] = None,
+    format: Annotated[str | None, typer.Option(help="csv, tsv or parquet. Default: taken from the file name.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Column names, for a file without a header.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
-    """Compare the predictions of a release with true values. For inside use: the figures leak if published.
+    """Compare the predictions of a release with true values. For internal use only: do not publish the errors.
 
-    Rows with labels that the release does not know are predicted by the offsets of their known labels, and counted.
+    Rows with labels that the release does not know are predicted from the offsets of their known labels and counted.
 
     Examples:
 
@@ -64,4 +67,4 @@ def evaluate(
     if found.unknown_rows:
         told = ", ".join(f"{count:,} {name}" for name, count in found.unknown.items())
         unknown = counted(found.unknown_rows, "row") + " with labels unknown to the release"
-        say(f"{unknown} ({told}): predicted by known offsets")
+        say(f"{unknown} ({told}): predicted from the offsets of their known labels")

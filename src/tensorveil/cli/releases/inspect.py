@@ -10,11 +10,13 @@ def inspect_release(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.")],
     registry: Annotated[
         bool,
-        typer.Option("--registry", help="Print a draft record for the OpenDP Deployments Registry (JSON, also YAML)."),
+        typer.Option(
+            "--registry", help="Print a draft record for the OpenDP Deployments Registry (JSON, which is also YAML)."
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
-    """Show what a release is: its guarantee in a sentence, its stages, its shape and its files.
+    """Show the guarantee of a release, its stages, its shape and its files.
 
     Examples:
 
@@ -34,7 +36,7 @@ def inspect_release(
         from tensorveil.release.certificate.registry import TO_FILL_IN
 
         print_json(certificate.to_deployment_record())
-        say("to be filled in by you: " + ", ".join(TO_FILL_IN), aside=True)
+        say("please fill in: " + ", ".join(TO_FILL_IN), aside=True)
         return
     if as_json:
         print_json(
@@ -77,10 +79,10 @@ def inspect_release(
         facts.add_row(name, text)
     console.print(facts)
     if certificate.stages:
-        stages = Table(title="stages: every paid reading of the data")
+        stages = Table(title="stages: every query on the data and its cost")
         for heading in ("stage", "noise", "sensitivity", "theorem"):
             stages.add_column(heading, overflow="fold")
         for stage in certificate.paid_stages:
             stages.add_row(stage.name, stage.noise, str(stage.sensitivity), stage.theorem)
         console.print(stages)
-    console.print("To check all of this: tensorveil verify " + str(directory), soft_wrap=True)
+    console.print("To check the release, run: tensorveil verify " + str(directory), soft_wrap=True)

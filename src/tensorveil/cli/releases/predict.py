@@ -18,25 +18,35 @@ ENDINGS = (".csv", ".parquet", ".pq")
 def predict(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.")],
     coordinates: Annotated[
-        Path, typer.Argument(metavar="COORDS", help="CSV, TSV or Parquet with a column of labels a mode.")
+        Path, typer.Argument(metavar="COORDS", help="CSV, TSV or Parquet file with one column of labels per mode.")
     ],
     out: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet.")],
     top: Annotated[
         int | None,
-        typer.Option(help="Instead: COORDS names some modes; for each row, the K best of the rest."),
+        typer.Option(
+            help="Write the K cells with the highest predictions per row of COORDS, which then names only some modes."
+        ),
     ] = None,
-    mode: Annotated[str | None, typer.Option(help="With --top: every index of this mode once, at its best.")] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="With --top: list each index of this mode at most once, with its best cell.")
+    ] = None,
     own: Annotated[
-        Path | None, typer.Option(help="Joint privacy: your own rows, with values; predictions are for you alone.")
+        Path | None,
+        typer.Option(
+            help="For a joint release: a file with your own rows and values. The predictions are for you alone."
+        ),
     ] = None,
     unknown: Annotated[
-        str, typer.Option(help="Labels that the release does not know: error, or offsets (predict by the known ones).")
+        str,
+        typer.Option(help="For labels unknown to the release: error, or offsets (predict from the known labels)."),
     ] = "error",
-    format: Annotated[str | None, typer.Option(help="Of COORDS: csv, tsv, parquet; else by the ending.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Names of COORDS' columns, if it has no header.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    format: Annotated[
+        str | None, typer.Option(help="Format of COORDS: csv, tsv or parquet. Default: taken from the file name.")
+    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Column names of COORDS, if it has no header.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
-    """Predict values for the labels in a file, or the best labels for those that it names.
+    """Predict values for the labels in a file, or find the cells with the highest predictions.
 
     Examples:
 
@@ -46,9 +56,9 @@ def predict(
 
     tensorveil predict DIR cells.csv --own my_ratings.csv --out mine.csv
 
-    With --top K, COORDS has columns for some modes only. For each of its rows the modes that it does not name vary
-    freely, and the K cells with the highest predictions are written with their rank. With --mode film every film comes
-    up once, at its best cell.
+    With --top K, COORDS has columns for only some of the modes. For each of its rows, all labels of the other modes are
+    tried, and the K cells with the highest predictions are written with their rank. With --mode film, each film is
+    listed at most once, with its best cell.
     """
     from tensorveil.cli.console import counted, print_json, say
     from tensorveil.data.readers.files import read_table
@@ -58,13 +68,13 @@ def predict(
     if out.suffix.lower() not in ENDINGS:
         raise InputError(f"--out must end in .csv or .parquet, got {out.name}; rename it")
     if mode is not None and top is None:
-        raise InputError("--mode must go with --top, got it alone; add --top K")
+        raise InputError("--mode must be used together with --top, got only --mode; add --top K")
     if top is not None and top < 1:
-        raise InputError(f"--top must be at least 1, got {top}; say how many cells a row shall get")
+        raise InputError(f"--top must be at least 1, got {top}; give the number of cells per row")
     release = Release.load(directory)
     if own is None and release.withheld_mode is not None:
         name = release.mode_names[release.withheld_mode]
-        raise InputError(f"--own must be given for a joint release, got none; name a file with one {name}'s own rows")
+        raise InputError(f"--own must be given for a joint release, got none; name a file with the rows of one {name}")
     table = read_table(coordinates, format=format, columns=None if columns is None else columns.split(","))
     model, whom = None, ""
     if own is not None:
@@ -88,7 +98,7 @@ def predict(
     say(f"wrote {counted(found.num_rows, 'row')} to {out}: {for_whom}")
     if unknown_rows:
         told = counted(unknown_rows, "row") + " with labels that the release does not know"
-        say(f"{told}: predicted by the offsets of the known")
+        say(f"{told}: predicted from the offsets of their known labels")
 
 
 def _as_owner(release: "Release", own: Path, table: Any) -> tuple["Completion", str, Any]:
@@ -99,16 +109,20 @@ def _as_owner(release: "Release", own: Path, table: Any) -> tuple["Completion", 
 
     mode = release.withheld_mode
     if mode is None:
-        raise InputError("--own must go with a joint release (unit slice), got another; it predicts for everybody")
+        raise InputError("--own must be left out, because this is not a joint release (unit slice); predict without it")
     mine = own_observations(release, own)
     owners = len(set(mine.coordinates[:, mode].tolist()))
     if owners != 1:
-        raise InputError(f"{own.name} must have rows of one {release.mode_names[mode]}, got {owners}; take only yours")
+        raise InputError(
+            f"{own.name} must have rows of one {release.mode_names[mode]} only, got {owners}; keep only your own rows"
+        )
     model = release.personalize(mine)
     name, labels, owner = release.mode_names[mode], release.labels[mode], model.owned_index
     label = owner if labels is None else labels[owner].item() if hasattr(labels[owner], "item") else labels[owner]
     if name in table.column_names and (indices_of(release, mode, table.column(name)) != owner).any():
-        raise InputError(f"COORDS must be of the {name} of {own.name}, got others; every owner predicts for itself")
+        raise InputError(
+            f"COORDS must contain only the {name} of {own.name}, got others; each owner can predict only for itself"
+        )
     if name not in table.column_names:
         table = table.append_column(name, pa.array([label] * table.num_rows))
     return model, f"{name} {label}", table
@@ -137,7 +151,9 @@ def own_observations(
     missing = unknown_labels(release, where)
     mode = release.withheld_mode
     if mode is not None and release.mode_names[mode] in missing:
-        raise InputError(f"the {release.mode_names[mode]} of {path.name} must be known to the release, got another")
+        raise InputError(
+            f"the {release.mode_names[mode]} of {path.name} must be known to the release, got an unknown one"
+        )
     known = (where >= 0).all(axis=1)  # others say nothing that the release could use
     if not known.any():
         raise InputError(f"{path.name} must have at least one row whose labels the release knows, got none")
@@ -157,7 +173,7 @@ def write_table(table: Any, path: Path) -> None:
         handle, aside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
         os.close(handle)
     except OSError as error:
-        raise InputError(f"--out must be in a writable folder, got {error.strerror}; choose another") from error
+        raise InputError(f"--out must be in a writable folder, got {error.strerror}; choose another folder") from error
     try:
         (csv.write_csv if path.suffix.lower() == ".csv" else parquet.write_table)(table, aside)
         mask = os.umask(0)
@@ -165,6 +181,6 @@ def write_table(table: Any, path: Path) -> None:
         Path(aside).chmod(0o666 & ~mask)
         Path(aside).replace(path)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"--out must be a file that can be written, got {error}; choose another") from error
+        raise InputError(f"--out must be a file that can be written, got {error}; choose another file") from error
     finally:
         Path(aside).unlink(missing_ok=True)

@@ -12,20 +12,20 @@ SHOWN = {"ok": "ok", "doubt": "DOUBT", "not run": "not run"}
 def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.")],
     ledger: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also check that the release was paid in this ledger.")
+        Path | None, typer.Option(metavar="FILE", help="Also check that this ledger paid for the release.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
-    """Recompute the guarantee of a release from its certificate, and check every file against it.
+    """Recompute the guarantee of a release from its certificate and check every file against it.
 
-    The price of the stages is computed again, compared with closed forms and with a second accountant where there is
-    one; hashes, schema, model, labels and theorems are checked; the report is made anew and compared. A check that does
-    not apply is shown as "not run", with the reason. It needs no data; with --ledger it also asks the ledger whether it
-    was charged for exactly these stages.
+    The command computes the cost of the stages again and compares it with closed forms and with a second accountant
+    where one exists. It checks hashes, schema, model, labels and theorems, and compares the report with a newly made
+    one. A check that does not apply is shown as "not run", with the reason. No data are needed. With --ledger, the
+    command also checks that the ledger was charged for exactly these stages.
 
     Example: tensorveil verify DIR --ledger clinic.sqlite
 
-    Exit status: 0 no doubt; 1 any doubt, which includes releases that are seeded or only claimed.
+    Exit status: 0 if every check passed; 1 otherwise. Releases that are seeded or only claimed do not pass.
     """
     from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""One chain of Gibbs sampling: the state, and a sweep that draws all of it once (the model: posterior.py)."""
+"""One chain of Gibbs sampling: its state, and a sweep that draws every variable once (model: sampler.py)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Chain:
         self.core_precision = 1 / self.entry_variance
 
     def _descended(self, stands: Floats) -> Floats:
-        """Factors after a few passes of descent, for large data; what offsets would explain is in them, too."""
+        """Factors after a few passes of descent, for large data; they also contain the effect of the offsets."""
         descent = ParallelSGD(iterations=START_PASSES, threads=1)  # whatever the number of threads: the same start
         run = descent.solve_entries(self.data.coordinates, stands, self.shape, self.model.family, self.generator)
         self.mean = run.offsets.mean

@@ -1,8 +1,8 @@
-"""What is known of released values: through which law of noise each tells of the value behind it.
+"""Noise laws: how each released value depends on the latent value behind it.
 
-All numbers are on the centred scale, where the bounds of the values are -1 and 1. A latent value is N(m, sigma^2) about
-what a model expects, m. `draw` gives, for each released value, a number y and a precision o, such that given these a
-solver may take y for N(m, 1 / o); sigma, and the cuts between ordered levels, are drawn on the way.
+All numbers are on the centred scale, where the bounds of the values are -1 and 1. A latent value is
+N(m, sigma^2), where m is the prediction of the model. For each released value, `draw` gives a number y and a precision
+o, so that a solver can treat y as N(m, 1 / o). It also draws sigma and the cuts between ordered levels.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NoiseLaw(ABC):
     level : tuple of float
         Prior mean and variance of the mean of all values.
     fixed : bool
-        Whether numbers and precisions stay good for means far from the last ones, so that draws may be over-relaxed.
+        Whether numbers and precisions remain valid far from the current means, so that draws may be over-relaxed.
     """
 
     sigma: float
@@ -66,9 +66,9 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def begin(self) -> tuple[Floats, float, float]:
-        """Numbers that stand for the latent values, right on average, the variance of their noise, and their mean.
+        """Unbiased estimates of the latent values, the variance of their noise, and their mean.
 
-        Sets sigma and the cuts to first values.
+        Initializes sigma and the cuts.
         """
 
     @abstractmethod
@@ -84,7 +84,7 @@ class NoiseLaw(ABC):
     ) -> None:
         """Draw sigma and cuts given the means, then fill values y and precisions o.
 
-        tune : these draws are not used: measure how long steps should be
+        tune : whether these draws are discarded and only used to choose the step sizes
         """
 
 
@@ -94,15 +94,17 @@ class Symbols(NoiseLaw):
 
     Parameters
     ----------
-    symbols : one a value
-    chances : Q(symbol | level), one row a level
+    symbols : one per value
+    chances : Q(symbol | level), one row per level
     levels : centred values of the levels, increasing
-    ordered : the levels are all the values there are, and how far apart they lie is to be found (ordered probit; first
-        and last cut stay half-way, for scale); False: they are bins of a continuous value, cut half-way
-    around : mean and spread of all values where these are known better than symbols tell them: two symbols, say, tell
-        of a mean in units of sigma only
-    scored : take the likelihood of a mean for normal about the last one, in all sweeps: nearly exact where rows have
-        many symbols that tell little each, whose draws of what is behind them would hardly move
+    ordered : True if the values can only be these levels; the distances between levels are then estimated (ordered
+        probit; the first and last cut stay half-way between levels, which fixes the scale). False if the levels are
+        bins of a continuous value, with cuts half-way between them
+    around : mean and spread of all values, if they are known more precisely than the symbols show. Two symbols, for
+        example, determine a mean only in units of sigma
+    scored : approximate the likelihood of each mean by a normal law around the current mean, in all sweeps. This is
+        nearly exact if rows have many symbols with little information each. Gibbs draws of the latent values behind
+        such symbols would mix very slowly
     """
 
     def __init__(
@@ -120,10 +122,10 @@ class Symbols(NoiseLaw):
         grid = np.asarray(levels, dtype=np.float64)
         if self.chances.ndim != 2 or len(grid) != len(self.chances) or len(grid) < 2:
             raise InputError(
-                f"chances must have one row a level, two levels or more, got {self.chances.shape} for {len(grid)}"
+                f"chances must have one row per level and at least two levels, got {self.chances.shape} for {len(grid)}"
             )
         if len(self.symbols) and not 0 <= self.symbols.min() <= self.symbols.max() < self.chances.shape[1]:
-            raise InputError(f"symbols must be from 0 to {self.chances.shape[1] - 1}, one a column of chances")
+            raise InputError(f"symbols must be from 0 to {self.chances.shape[1] - 1}, one per column of chances")
         self.grid = grid
         self.levels = grid if ordered else np.empty(0)
         middles = (grid[1:] + grid[:-1]) / 2
@@ -222,10 +224,10 @@ class Symbols(NoiseLaw):
             self.cuts, self.sigma = cuts, sigma
 
     def _scored(self, means: Floats, values: Floats, precisions: Floats) -> None:
-        """Fisher scoring in place of draws: m + score / information, with that information for a precision.
+        """Fisher scoring instead of draws: y = m + score / information, with the information as precision.
 
-        Where a symbol tells little, draws of what is behind it leave the start by that share in a sweep only. These
-        sweeps are not used: the law that is sampled after them stays exact.
+        If a symbol carries little information, Gibbs draws of its latent value move away from the start very slowly.
+        Scoring sweeps are discarded, so the law that is sampled afterwards is exact.
         """
         from scipy.special import ndtr
 
@@ -258,7 +260,7 @@ class Symbols(NoiseLaw):
 class NoisyNumbers(NoiseLaw):
     """Numbers with Gaussian noise of a known standard deviation, Laplace noise of a known scale, or neither.
 
-    spread : standard deviation of all latent values where it is known better than noisy numbers tell it
+    spread : standard deviation of all latent values, if it is known more precisely than the noisy numbers show
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Side information that is free: where values were observed, if that is public, tells who is alike.
+"""Free side information: if it is public where values were observed, this shows which indices are similar.
 
 The prior mean of a row of index i is sum_j w_j / sqrt(count_i) over the indices j of the other modes that i was seen
 with, w_j unknown (as the implicit feedback of SVD++; Koren 2008): a linear map of the rows of a public 0/1 matrix, here
@@ -29,8 +29,8 @@ class Links:
     """Features of the indices of one mode, made orthogonal: F^T F = I_n times the identity, the constant first.
 
     A row's prior mean is F beta, beta_k ~ N(0, weights_k / kappa): equal priors of the features as they were given.
-    Each group of features has a kappa of its own, so that one that tells nothing is not taken for as good as another;
-    of a group counts what the groups before it leave.
+    Each group of features has a kappa of its own, so that an uninformative group does not weaken
+    the others. Each group is made orthogonal to the groups before it.
     """
 
     def __init__(self, groups: Sequence[Floats], size: int) -> None:
@@ -53,10 +53,10 @@ class Links:
 
 
 def pattern_features(coordinates: Coordinates, shape: tuple[int, ...]) -> list[Floats]:
-    """One matrix a mode: log counts, and the leading directions of with whom each index was seen.
+    """One matrix per mode: log counts, and leading singular directions of the co-occurrence of indices.
 
-    Rows of the pattern are shortened to length one, so the features of a mode have mean square one over all, besides
-    the log counts, which have mean square one.
+    Rows of the pattern are scaled to length one, so the directions of a mode together have mean square one. The log
+    counts have mean square one as well.
     """
     return [
         np.column_stack([_log_counts(coordinates, mode, shape), *_directions(coordinates, mode, shape)])
@@ -65,9 +65,9 @@ def pattern_features(coordinates: Coordinates, shape: tuple[int, ...]) -> list[F
 
 
 def given_features(features: Sequence[ArrayLike | None], shape: tuple[int, ...]) -> list[Floats]:
-    """Public feature matrices of the modes, checked, centred, of mean square one an index; None: none for that mode."""
+    """Checked and centred feature matrices with mean square one per index; None for a mode without features."""
     if len(features) != len(shape):
-        raise InputError(f"features must be one matrix or None a mode, got {len(features)} for {len(shape)} modes")
+        raise InputError(f"features must be one matrix or None per mode, got {len(features)} for {len(shape)} modes")
     made = []
     for mode, part in enumerate(features):
         if part is None:
@@ -76,7 +76,7 @@ def given_features(features: Sequence[ArrayLike | None], shape: tuple[int, ...])
         matrix = np.asarray(part, dtype=np.float64)
         if matrix.ndim != 2 or len(matrix) != shape[mode] or not np.isfinite(matrix).all():
             raise InputError(
-                f"features[{mode}] must be finite, one row an index ({shape[mode]}), got shape {matrix.shape}"
+                f"features[{mode}] must be finite, one row per index ({shape[mode]}), got shape {matrix.shape}"
             )
         spread = matrix.std(axis=0)
         varying = spread > 0

@@ -3,10 +3,10 @@
     latent value of entry w ~ N(m_w, sigma^2),    m_w = mean + offsets_w + xhat_w,
     row i of mode n with its offset ~ N(F_i beta_n, 1 / lambda_n),    beta_n ~ N(0, weights / kappa_n),
 
-F the features of the mode (a constant, and side information), lambda one number a column, kappa one a column and group
-of features (the pattern's, those given), with weak priors.
-What was released tells of the latent values through its law of noise (noise_laws.py). Each sweep draws all of them in
-turn, each from its law given the rest; what the draws predict, averaged, is the posterior mean.
+F are the features of the mode (a constant and side information). There is one lambda per column, and one kappa per
+column and group of features (those of the pattern and those given), all with weak priors. The released data depend on
+the latent values through a known noise law (laws.py). Each sweep draws every variable in turn, conditionally on all
+others. The average prediction of the draws is the posterior mean.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ MOST_SLOWNESS = 2.0
 @final
 @dataclass(frozen=True)
 class PosteriorRun:
-    """What sampling gives.
+    """The result of sampling.
 
     Attributes
     ----------
     offsets : Offsets
         Posterior means.
     model : FactorModel
-        Mean of the draws' factors: a picture of the model, predictions come from the draws.
+        Mean of the draws' factors, for display only; predictions come from the draws.
     draws : PosteriorDraws
     sweeps : int
     rhat, effective : float
@@ -78,13 +78,13 @@ class Posterior:
 
     Parameters
     ----------
-    sweeps : at most so many; None: 48 to 320, a fifth of the number of entries, and up to twice as many where symbols
-        tell little of ordered levels, which are then sampled slowly. The first quarter is not used. Sampling ends
-        before where R-hat and the effective number of draws say that it may.
-    draws : how many draws the model keeps, at most; fewer for very large models
-    threads : None: one a core. The result does not depend on it.
-    pattern : whether where values were observed is side information (pattern_features.py)
-    features : more of it, one public matrix a mode (a row an index) or None for a mode
+    sweeps : largest number of sweeps. None: a fifth of the number of entries, but 48 to 320, and up to twice as many
+        if symbols carry little information about ordered levels, because the chain then mixes slowly. The first
+        quarter is discarded. Sampling stops early if R-hat and the effective number of draws allow it.
+    draws : largest number of draws that the model keeps; fewer for very large models
+    threads : number of threads; None: one per core. The result does not depend on it.
+    pattern : whether to use the positions of the observed values as side information (pattern.py)
+    features : further side information, one public matrix per mode (one row per index), or None for a mode
 
     Examples
     --------
@@ -111,7 +111,7 @@ class Posterior:
         checks.positive_integer("draws", self.draws)
 
     def planned_sweeps(self, entries: int, slowness: float = 1.0) -> int:
-        """Most sweeps for so many entries."""
+        """The largest number of sweeps for a given number of entries."""
         if self.sweeps is not None:
             return self.sweeps
         usual = min(max(entries // ENTRIES_A_SWEEP, FEWEST_SWEEPS), MOST_SWEEPS)
@@ -132,12 +132,14 @@ class Posterior:
         Parameters
         ----------
         coordinates : of the released values, checked
-        law : the released values on the centred scale, and their noise; it is changed on the way
+        law : the released values on the centred scale, and their noise; it is modified by sampling
         seed : None is 0, so that a run can be repeated
         progress : called after each sweep with its number and the planned one
         """
         if len(law) != len(coordinates) or not len(law):
-            raise InputError(f"values must be one a row of coordinates, at least one, got {len(law)} of them")
+            raise InputError(
+                f"there must be one value per row of coordinates and at least one row, got {len(law)} values"
+            )
         threads = self.threads or available_cores()
         if len(law) <= PART:
             threads = 1
@@ -156,14 +158,14 @@ class Posterior:
         return kept.finish(chain, sweep + 1)
 
     def _side_information(self, coordinates: Coordinates, shape: tuple[int, ...]) -> list[list[Floats]]:
-        """Groups of features of every mode: the pattern's, and those that were given."""
+        """Groups of features of every mode: those of the pattern, and those that the caller gave."""
         found = pattern_features(coordinates, shape) if self.pattern else [np.empty((size, 0)) for size in shape]
         given = [None] * len(shape) if self.features is None else self.features
         return [list(both) for both in zip(found, given_features(given, shape), strict=True)]
 
 
 class _Kept:
-    """Draws that the run keeps, evenly spread over the sweeps, and what the watched entries did."""
+    """The draws that the run keeps, evenly spread over the sweeps, and the predictions of the watched entries."""
 
     def __init__(self, solver: Posterior, chain: Chain, planned: int) -> None:
         self.chain, self.planned = chain, planned
@@ -182,7 +184,7 @@ class _Kept:
         self.cuts: list[Floats] = []
 
     def enough_after(self, sweep: int) -> bool:
-        """Take the draw of a sweep; True where no more are needed."""
+        """Record the draw of a sweep; returns True if no more sweeps are needed."""
         if sweep < self.burn_in:
             return False
         self.history.append(self._watch(self.chain.parameters, self.chain.offsets))

@@ -1,7 +1,7 @@
-"""Counts given noisy counts: how large they are is learned from all of them together (post-processing).
+"""Posterior counts from noisy counts, with a prior that is learned from all of them (post-processing).
 
-The law of the true counts is the most likely one on a grid of sizes from zero up (Kiefer, Wolfowitz 1956; found by EM),
-and each count is then its posterior mean: noise around zero is not taken for counts.
+The prior is the maximum likelihood distribution of counts on a grid (Kiefer, Wolfowitz 1956; found by EM). Each count
+is estimated by its posterior mean, so that noise around zero is not mistaken for counts.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ def believed_counts(noisy: Floats, variance: float) -> tuple[Floats, Floats]:
 
 
 def _likelihoods(scaled: Floats, grid: Floats) -> Floats:
-    """Of the sizes of the grid, one row a count, in standard deviations of nearly normal noise; at most one."""
+    """Likelihoods of the grid points, one row per count, in standard deviations of nearly normal noise; at most one."""
     squares = np.square(scaled[:, None] - grid)
     return np.asarray(np.exp(-0.5 * (squares - squares.min(axis=1, keepdims=True))))

@@ -1,8 +1,8 @@
 """Features of the indices of each mode from where values were observed, for linear priors on offsets.
 
 Of the counts of a mode's indices with those of the other modes, divided by the square roots of both degrees, the
-leading left singular vectors say who is seen with whom. A singular vector itself grows with the square root of the
-degree, divided by it all indices count alike; log degrees come besides. Values are not read.
+leading left singular vectors show which indices occur together. A singular vector grows with the square root of the
+degree, so it is divided by it; log degrees are added as a feature. Values are not read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DENSE_MODE = 500
 
 
 def degree_features(coordinates: Coordinates, shape: tuple[int, ...]) -> list[dict[str, Floats]]:
-    """For each mode, groups of features by name; every group has mean square one an index, summed over its columns."""
+    """For each mode, groups of features by name; every group has mean square one per index, summed over its columns."""
     return [_of_mode(coordinates, mode, shape) for mode in range(len(shape))]
 
 

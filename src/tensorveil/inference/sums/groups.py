@@ -1,4 +1,4 @@
-"""Indices that act differently on groups of the indices of another mode: groups, and effects given noisy sums.
+"""Interactions between indices of one mode and groups of indices of another mode, from noisy sums.
 
 The sum of an index u over a group g is N_ug t_ug + residuals + noise, and its vector of effects t_u ~ N(0, P), where
 the covariance P between groups is fitted to the sums of all indices (EM), held near a generic one by a weak prior.
@@ -18,12 +18,12 @@ PRIOR_COUNT = 4.0  # indices' worth of belief in the generic covariance, for eac
 
 
 def grouped(columns: Floats, weights: Floats, number: int) -> Integers:
-    """Groups of rows that are alike: weighted k-means, started from slices along the widest direction.
+    """Groups of similar rows by weighted k-means, initialized along the direction of largest variance.
 
     Parameters
     ----------
-    columns : one row an index
-    weights : how much each index counts, not negative
+    columns : one row per index
+    weights : nonnegative weight of each index
     """
     if not columns.size:
         return np.zeros(len(columns), dtype=np.int64)
@@ -59,8 +59,8 @@ def group_effects(
     ----------
     sums, counts : arrays (indices, groups)
     noise_variances : of the noise on each sum
-    residual : the variance of what effects leave of one value
-    offset, interaction : generic variances of what an index does to all groups alike, and to each by itself
+    residual : the variance of a value around the effects
+    offset, interaction : generic variances of the effect of an index on all groups, and on each group separately
     """
     size, number = sums.shape
     generic = offset * np.ones((number, number)) + interaction * np.eye(number)

@@ -1,4 +1,4 @@
-"""Factors that stand for something given: columns of one mode, and what the indices of another mode do with them."""
+"""Factors from given columns: features of one mode, and the effects of another mode on them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Floats = NDArray[np.float64]
 def linked_factors(
     model: FactorModel, mode: int, columns: Floats, partner: int, rows: Floats | None = None
 ) -> FactorModel:
-    """A model that predicts columns[i] @ rows[j] for index i of `mode` and j of `partner`, whatever the others are.
+    """A model that predicts columns[i] @ rows[j] for index i of `mode` and j of `partner`, for any other indices.
 
-    Columns beyond the model's ranks are left out. Without rows the partner's are zero: its owners find their own.
+    Columns beyond the ranks of the model are dropped. Without `rows`, the rows of the partner mode are zero, and its
+    owners compute their own.
     """
     width = min(model.ranks[mode], model.ranks[partner], columns.shape[1])
     blocks: list[Any] = [np.zeros_like(factor) for factor in model.factors]
@@ -36,7 +37,7 @@ def linked_factors(
 
 
 def item_columns(offsets: Floats, counts: Floats, sizes: Floats, given: Floats | None) -> Floats:
-    """What is known of the indices of a mode, most telling first: offset, log count, directions of given features.
+    """Features of the indices of a mode, most informative first: offset, log count, directions of given features.
 
     Zero on average over counts; each of the three has mean square one, all its columns together.
 
@@ -53,6 +54,6 @@ def item_columns(offsets: Floats, counts: Floats, sizes: Floats, given: Floats |
 
 
 def _even(columns: Floats) -> Floats:
-    """Mean square one; nothing, if they are all but zero."""
+    """Columns scaled to mean square one; none if they are nearly zero."""
     size = float(np.sqrt(np.square(columns).sum(axis=1).mean()))
     return np.asarray(columns / size) if size > 1e-9 else np.empty((len(columns), 0))

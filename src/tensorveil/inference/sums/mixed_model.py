@@ -1,14 +1,14 @@
-"""Effects given noisy sums: the exact Gaussian posterior of a linear mixed model, of which only sums were seen.
+"""Effects from noisy sums: the exact Gaussian posterior of a linear mixed model that is observed only through sums.
 
 The sums are S = sum_c B_c theta_c + A e + noise: B_c is what a coefficient of effect c adds to each sum, theta_c ~ N(0,
-v_c), e ~ N(0, sigma^2) is what the model leaves of each value, and the variance of the noise on each sum is known. So
+v_c), e ~ N(0, sigma^2) is the residual of each value, and the variance of the noise on each sum is known. So
 
     C = sum_c v_c B_c B_c^T + sigma^2 A A^T + D,    E[theta_c | S] = v_c B_c^T C^-1 S,
 
 solved by conjugate gradients: no matrix of sums by sums is formed. The variances v_c and sigma^2 are fitted to the same
 released sums (marginal likelihood; the MM algorithm of Zhou, Hu, Zhou, Lange 2019, arXiv:1509.07426), held near generic
-values by a weak prior. Where the sums show no sign of the effects of a mode (a score test at v_c = 0), they are left
-out: generic variances may be far too large for the data at hand, and then noise would pass for offsets.
+values by a weak prior. Effects of a mode that are not significant (a score test at v_c = 0) are left
+out: generic variances may be far too large for the data, and noise would then be mistaken for offsets.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Effect:
 
     Attributes
     ----------
-    design : matrix, dense or scipy.sparse, one row a sum and one column a coefficient
+    design : matrix, dense or scipy.sparse, one row per sum and one column per coefficient
         What each coefficient adds to each sum.
     variance : float
         The generic prior variance of a coefficient.
     fitted : bool
         Whether the variance is fitted to the sums.
     group : int or None
-        Effects of one group are left out together where the sums show no sign of them; those of None never are.
+        Effects of one group are left out together if they are not significant. Effects with group None are always kept.
     """
 
     design: Any
@@ -62,11 +62,11 @@ class SumsPosterior:
     ----------
     sums : the released sums
     noise_variances : of the noise on each of them
-    overlap : A A^T, a sparse matrix: how much two sums share of the same values
-    residual_variance : the generic variance of what the model leaves of one value
+    overlap : A A^T, a sparse matrix: the overlap of each pair of sums
+    residual_variance : the generic variance of a value around the model
     effects : by name
-    rounds : how often the variances are improved; 0 keeps the generic ones
-    fit_residual : whether the residual variance is fitted, too
+    rounds : number of updates of the variances; 0 keeps the generic ones
+    fit_residual : whether the residual variance is fitted as well
 
     Attributes
     ----------

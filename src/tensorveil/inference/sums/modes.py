@@ -38,7 +38,7 @@ def offsets_of_sums(
     features : by mode, one row per index
     residual : the variance of what is summed around the offsets
     slope : how far a shift of values by one, on the centred scale, moves what is summed
-    mean : the mean of the values, where it is known better than sums tell it
+    mean : the mean of the values, if it is known more precisely than from the sums
     """
     from scipy import sparse
 

@@ -25,9 +25,9 @@ PAIR_ROUNDS = 20  # of fitting variances, for one mode at a time
 @final
 @dataclass(frozen=True)
 class ModeOffsets:
-    """What sums and counts of a mode tell: offsets on the centred scale, zero on average over counts, and counts.
+    """Estimates from the sums and counts of a mode: offsets on the centred scale, with weighted mean zero, and counts.
 
-    `sizes` are the counts, nowhere below half the noise on them, so that they have logarithms.
+    `sizes` are the counts, but at least half of their noise, so that their logarithms exist.
     """
 
     offsets: Floats
@@ -36,7 +36,7 @@ class ModeOffsets:
 
 
 def mean_of_pairs(pairs: NoisySums) -> float:
-    """The mean on the centred scale given a noisy sum and count, shrunk to the middle where noise drowns it."""
+    """The mean on the centred scale given a noisy sum and count, shrunk to the middle if the noise dominates."""
     count = max(float(pairs.counts[0]), math.sqrt(pairs.count_variance), 1.0)
     trust = 1 / (1 + pairs.sum_variance / (MEAN_VARIANCE * count**2))
     return min(max(trust * float(pairs.sums[0]) / count, -1.0), 1.0)
@@ -90,9 +90,9 @@ def both_passes(first: NoisySums, second: NoisySums, between: Floats, slope: flo
 
 
 def effects_of_groups(pairs: NoisySums, number: int, slope: float, residual: float) -> Floats:
-    """What each index of a mode does to each group of another mode's indices, on the centred scale.
+    """The effect of each index of a mode on each group of indices of another mode, on the centred scale.
 
-    `pairs` has `number` rows per index, one per group. Where the sums show no sign of effects, all are zero.
+    `pairs` has `number` rows per index, one per group. If the effects are not significant, all are zero.
     """
     sums = pairs.sums.reshape(-1, number)
     if not offsets_of_pairs(pairs, None, slope, 1.0, residual).offsets.any():

@@ -1,8 +1,9 @@
 """Completion from symbols of continuous values on a released range.
 
-Where the symbols tell little for the size of the model, a chain of draws may settle in a fit to noise. Then a second
-chain is run on four fifths of the released symbols, and the last fifth tells how much of its deviations from the paid
-mean to believe: nothing, unless it is clearly likelier with them. All of it reads released symbols only.
+If the symbols carry little information for the size of the model, the chain may fit noise. A second chain is then run
+on four fifths of the released symbols. The held-out fifth decides how far predictions may deviate from the released
+mean. If the held-out symbols do not clearly support the model, the prediction falls back to the mean. Everything here
+reads released symbols only.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def information_of(channel: Channel) -> float:
 @final
 @dataclass(frozen=True)
 class Released:
-    """What was released: a range and symbols of the values on its scale. All that follows reads nothing else."""
+    """The released data: a range, and symbols of the values on its scale. Inference reads nothing else."""
 
     found: PrivateRange
     channel: Channel
@@ -86,7 +87,7 @@ class Released:
 
     @cached_property
     def variance(self) -> float:
-        """Mean variance of the noise of a number that stands for a symbol."""
+        """Mean noise variance of the number that represents a symbol."""
         return float(self.channel.weights @ self.channel.variances)
 
     @cached_property
@@ -101,12 +102,15 @@ class Released:
         return information_of(self.channel)
 
     def values_a_number(self, family: ModelFamily, shape: tuple[int, ...]) -> float:
-        """Whole values' worth of information for each number of a model."""
+        """Information per parameter of a model, in units of one exact value."""
         return self.passed * len(self.symbols) / sum(map(math.prod, family.block_shapes(shape)))
 
     def law(self, chosen: Integers, told: float) -> NoiseLaw:
-        """The law that a solver takes for these symbols: where they tell little, Gaussian noise on what stands for
-        them, which it nearly is in sums of many; draws of what is behind single symbols would hardly move."""
+        """The noise law that a solver uses for these symbols.
+
+        If symbols carry little information, it is Gaussian noise on the numbers that represent them. This is accurate
+        for sums of many symbols, and draws of the latent values behind single symbols would mix too slowly.
+        """
         optimal = self.found.spread is not None
         if optimal:
             told_enough = self.passed >= FEWEST_FOR_SYMBOLS and told >= FEWEST_A_NUMBER
@@ -128,7 +132,9 @@ class Released:
         return law
 
     def chance_of_shares(self, chosen: Integers, deviations: Floats, sigma: float) -> Floats:
-        """Log likelihood of these symbols where a value's mean is the paid one plus each of SHARES of a deviation.
+        """Log likelihood of these symbols if the mean of a value is the released mean plus a share of the deviation.
+
+        There is one result for each of SHARES.
 
         sigma : spread of values about all of it
         """
@@ -177,10 +183,10 @@ def _variance_left(model: Completion) -> float:
 def believed(
     released: Released, where: Coordinates, target: Target, solver: Posterior, progress: Progress
 ) -> tuple[float, float]:
-    """The expected share of a model's deviations from the paid mean that is true, and their variance.
+    """The share of a model's deviations from the released mean to keep, and the variance of the deviations.
 
-    A priori the share is 1, or any from 0 to 1, with equal chances. Symbols that the model did not see tell which;
-    where they are not clearly likelier than with the mean alone the share is 0.
+    A priori the share is 1 with probability one half, and otherwise uniform between 0 and 1. Held-out symbols update
+    this prior. If they are not clearly more likely than under the mean alone, the share is 0.
     """
     out = np.modf(np.arange(len(where)) * APART)[0] < 1 / HELD_OUT
     held, rest = np.flatnonzero(out), np.flatnonzero(~out)

@@ -31,7 +31,7 @@ MOST_FOR_SYMBOLS = 1.0  # noise variance over that of values: above, the posteri
 @final
 @dataclass(frozen=True)
 class Target:
-    """What is to be completed: a model of a family, of a shape, and the bounds of its values."""
+    """The target of a completion: model family, shape, and bounds of the values."""
 
     family: ModelFamily
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class Target:
 @final
 @dataclass(frozen=True)
 class Noisy:
-    """What was released: centred numbers, the variance of their noise, its law under public coordinates."""
+    """The released data: centred numbers, the variance of their noise and, under public coordinates, its law."""
 
     values: Floats
     variance: float
@@ -84,7 +84,7 @@ def fit_values(
 
 
 def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:
-    """What the dense fit is multiplied by, the mean and the rest: see `InputPerturbation`."""
+    """Factors that multiply the mean and the rest of the dense fit: see `InputPerturbation`."""
     if expected_count is None:
         return 1.0, 1.0
     density = min(1.0, expected_count / cells)
@@ -94,7 +94,7 @@ def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:
 def sample_values(
     solver: Posterior, law: NoiseLaw | None, where: Coordinates, target: Target, progress: Progress
 ) -> Completion:
-    """The posterior of a model of the target's family, given what was released and, side information, where."""
+    """The posterior of the model, given the released values and, as side information, their positions."""
     if law is None:
         raise InputError("solver must be 'als' where coordinates are not public, got the posterior; leave it out")
     run = solver.solve(

@@ -33,7 +33,7 @@ class PrivateRange:
     mean, mean_std : float
         Mean of the values clipped to the range, and the standard deviation of its noise.
     spread : float or None
-        Standard deviation of the values as the quantiles tell it; None where these were not bought.
+        Standard deviation of the values, estimated from the quantiles; None if these were not released.
     """
 
     low: float
@@ -44,18 +44,18 @@ class PrivateRange:
 
     @property
     def around(self) -> tuple[float, float]:
-        """Mean and spread of the values, a usual spread where none was bought."""
+        """Mean and spread of the values, with a default spread if none was released."""
         return self.mean, self.spread or USUAL_SIGMA
 
     @property
     def level(self) -> tuple[float, float]:
-        """Prior mean and variance of the model's mean: that of the values, but for the average of offsets and rows."""
+        """Prior mean and variance of the mean of the model; it is near that of the values."""
         return self.mean, self.mean_std**2 + (LEVEL_DOUBT * self.around[1]) ** 2
 
     def told_by(self, stands: Floats, passed: float) -> PrivateRange:
-        """The range with the mean that the paid one and numbers that stand for symbols tell together.
+        """The range with a mean that combines the released mean and the numbers that represent symbols.
 
-        passed : share of the information that the symbols keep; what they do not is known by an assumed law only
+        passed : share of the information that the symbols keep; the rest relies on an assumed law
         """
         spread = self.around[1]
         own = float(stands.var()) / max(len(stands), 1) * (1 - passed) + (SHAPE_DOUBT * (1 - passed) * spread) ** 2
@@ -64,7 +64,7 @@ class PrivateRange:
         return replace(self, mean=mean, mean_std=math.sqrt(trust) * self.mean_std)
 
     def mean_alone(self, family: ModelFamily, shape: tuple[int, ...]) -> Completion:
-        """A model on the scale of the range that predicts the mean everywhere, with intervals of a usual spread."""
+        """A model on the scale of the range that predicts the mean everywhere, with intervals of the default spread."""
         model = family.model([np.zeros(block) for block in family.block_shapes(shape)])
         nothing = np.zeros((1, 1 + sum(shape)), dtype=np.float32)
         spread, doubt = np.array([self.around[1]]), np.array([self.mean_std**2])
@@ -73,7 +73,7 @@ class PrivateRange:
         return Completion(Offsets(self.mean, [None] * len(shape)), model, -1.0, 1.0, draws=draws)
 
     def shrunk(self, completion: Completion, share: float, explained: float) -> Completion:
-        """A share of a model's deviations from the mean; what it no longer explains of the values widens intervals."""
+        """The model with its deviations from the mean multiplied by a share; intervals widen accordingly."""
         moved = (1 - share) * self.mean
         return _rescaled(completion, share, moved, (-1.0, 1.0), noise_ratio=1.0, added=(1 - share**2) * explained)
 

@@ -1,1 +1,1 @@
-"""Pieces that several mechanisms share, each with its stages and its questions to the vault."""
+"""Pieces that several mechanisms share, each with its stages and its queries to the vault."""

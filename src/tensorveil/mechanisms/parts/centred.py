@@ -1,4 +1,4 @@
-"""Input perturbation of continuous values: a range is bought first, then every value goes through a channel on it."""
+"""Input perturbation of continuous values: a private range first, then every value through a channel on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEYOND = 0.53  # of their distance, added at both ends: 2.6 standard deviations 
 
 
 def ask_range(vault: Vault, paid: Prices) -> PrivateRange:
-    """Buy quantiles and mean; without quantiles the range is that of the public bounds."""
+    """Release quantiles and mean; without quantiles the range is that of the public bounds."""
     low, high, spread = -VALUE_STEPS, VALUE_STEPS, None
     if paid.quantile > 0:
         ends = sorted(vault.choose(STAGE, Quantile(share), epsilon=paid.quantile) for share in (TAIL, 1 - TAIL))
@@ -49,7 +49,7 @@ def ask_range(vault: Vault, paid: Prices) -> PrivateRange:
 def complete_centred(
     vault: Vault, epsilon: float, target: Target, solver: ALS | Posterior, progress: Progress
 ) -> Completion:
-    """Buy a range, then symbols, and complete these on its scale; unit `value`, where n is public."""
+    """Release a range, then symbols, and complete them on its scale; unit `value`, where n is public."""
     pattern = vault.pattern
     paid = prices(epsilon, len(pattern), sum(target.shape))  # [P8] no value is read
     found = ask_range(vault, paid)

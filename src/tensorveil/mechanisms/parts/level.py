@@ -1,4 +1,4 @@
-"""The level and spread of the values, bought first: later stages clip to them and need less noise."""
+"""The level and spread of the values, released first: later stages clip to them and need less noise."""
 
 from __future__ import annotations
 

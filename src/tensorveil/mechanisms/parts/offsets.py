@@ -19,7 +19,7 @@ from tensorveil.privacy.vault import Vault
 
 
 def offset_modes(request: Request, withheld: int | None = None) -> tuple[int, ...]:
-    """The modes that get offsets, smallest first: its sums tell the mean with the least noise."""
+    """The modes that get offsets, smallest first, because its sums give the mean with the least noise."""
     modes = [mode for mode in range(len(request.shape)) if mode != withheld]
     return tuple(sorted(modes, key=lambda mode: (request.shape[mode], mode)))
 
@@ -50,9 +50,9 @@ def offset_coordinates(request: Request, modes: Sequence[int]) -> int:
 
 
 def ask_offsets(vault: Vault, level: Level, modes: Sequence[int], stages: Sequence[Stage]) -> Offsets:
-    """Mean and offsets of the modes for values brought to the level, paid by one stage each.
+    """Mean and offsets of the modes, for values scaled to the level; one stage per mode.
 
-    Later modes see what the earlier ones leave.
+    Later modes use the residuals of the earlier ones.
     """
     offsets = Offsets.none(len(vault.shape))
     for place, (mode, stage) in enumerate(zip(modes, stages, strict=True)):

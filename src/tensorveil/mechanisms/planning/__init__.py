@@ -1,1 +1,1 @@
-"""What mechanisms work out from public numbers while planning: expected information, windows, weights."""
+"""Computations on public numbers while planning: expected information, windows, weights."""

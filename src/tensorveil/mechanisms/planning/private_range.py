@@ -1,7 +1,7 @@
-"""What continuous values cost where their range is bought first: two quantiles and a mean, then symbols.
+"""The budget for continuous values with a private range: two quantiles and a mean first, then symbols.
 
-Unit `value`: coordinates, and with them the number of values n, are public. What the purchase needs falls with 1 / n;
-the rest of the budget is left for the values themselves.
+Unit `value`: coordinates, and with them the number of values n, are public. The cost of the range falls
+with 1 / n, and the rest of the budget is spent on the values themselves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVEN_LEVELS = tuple(np.linspace(-1.0, 1.0, LEVELS).tolist())
 @final
 @dataclass(frozen=True)
 class Prices:
-    """What each part costs: the pure epsilons of a quantile, of the mean and of the symbols; 0: not bought."""
+    """The pure epsilons of a quantile, of the mean and of the symbols; 0 means not released."""
 
     quantile: float
     mean: float
@@ -49,7 +49,7 @@ def prices(epsilon: float, count: int, indices: int) -> Prices:
 
     A quantile's rank errs by about QUANTILE_WORTH / epsilon, so a small part of n costs QUANTILE_WORTH / (part n); the
     noise of the mean of n values from -1 to 1 is 2 sqrt(2) / (n epsilon), against a sampling error of their spread over
-    sqrt(n). Where symbols would tell too little for a model, everything is spent on the mean.
+    sqrt(n). If symbols would carry too little information for a model, everything is spent on the mean.
     """
     number = max(count, 1)
     quantile = max(QUANTILE_WORTH / (QUANTILE_RANKS * number), LEAST_PRICE)
@@ -66,8 +66,10 @@ def prices(epsilon: float, count: int, indices: int) -> Prices:
 
 
 def range_channel(found: PrivateRange, epsilon: float, optimal: bool) -> Channel:
-    """A channel on even levels of a released range: the one that tells most of values that spread as these do, or one
-    that is right on average for each level, however they spread."""
+    """A channel on evenly spaced levels of a released range.
+
+    It is either the most informative one for values with this spread, or one that is unbiased at every level.
+    """
     if not optimal:
         return dithered_channel(EVEN_LEVELS, epsilon)
     return centred_channel(epsilon, round(found.mean, 1), max(round(found.around[1], 2), 0.01))
@@ -75,9 +77,9 @@ def range_channel(found: PrivateRange, epsilon: float, optimal: bool) -> Channel
 
 @lru_cache(maxsize=16)
 def centred_channel(epsilon: float, mean: float, spread: float) -> Channel:
-    """The channel on even levels that tells most of a latent mean.
+    """The channel on evenly spaced levels that is most informative about a latent mean.
 
-    Values spread about their means by what is left where these explain half of the variance; the means of the design
-    spread as widely as values do, for factors are learned from the entries that lie far out.
+    The design assumes that the means explain half of the variance of the values. Its means are as widely spread as the
+    values, because factors are learned mostly from extreme entries.
     """
     return design_channel(EVEN_LEVELS, epsilon, LatentPrior(mean, spread, spread / math.sqrt(2)))

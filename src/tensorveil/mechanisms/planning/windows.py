@@ -1,8 +1,8 @@
-"""Windows that values are clipped to before they are summed: narrow ones need less noise, wide ones tell more.
+"""Windows that values are clipped to before they are summed: narrow ones need less noise, wide ones keep more.
 
 One value moves a sum by the width of its window at most, and a shift of all values moves it by the share that lies
-inside. Where noise is large the best window holds the middle of the values only (as a median hears more than a mean
-does); where it is small, all of them.
+inside. If the noise is large, the best window covers only the middle of the distribution (the sum then acts like a
+median). If the noise is small, it covers all values.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ REACHES = (1.5, 2.0, 3.0)  # standard deviations
 @final
 @dataclass(frozen=True)
 class Window:
-    """The ends of a window, which are read as -1 and 1, and what it shows of normal values.
+    """The ends of a window, which are mapped to -1 and 1, and its effect on normal values.
 
     Attributes
     ----------
     low, high : float
     slope : float
-        How far a shift of all values by one moves the mean of what is read.
+        How far a shift of all values by one moves the mean of the clipped values.
     variance : float
-        Of what is read.
+        Variance of the clipped values.
     """
 
     low: float
@@ -41,9 +41,9 @@ class Window:
 
 
 def window(std: float, reach: float, lowest: float = -math.inf, highest: float = math.inf) -> Window:
-    """The window of `reach` standard deviations around zero, no wider than what values can be.
+    """The window of `reach` standard deviations around zero, no wider than the possible range of values.
 
-    Slope and variance are those of normal values; such as would lie beyond what can be lie at its ends.
+    Slope and variance are those of normal values that are clipped to the possible range.
     """
     std = max(std, 1e-6)
     low, high = max(-reach * std, lowest), min(reach * std, highest)
@@ -60,7 +60,7 @@ def window(std: float, reach: float, lowest: float = -math.inf, highest: float =
 
 
 def best_reach(noise: float, counts: Sequence[float], offset_share: float) -> float:
-    """The reach with which offsets of indices with these counts are expected to be known best; normal values.
+    """The reach that minimizes the expected error of offsets of indices with these counts, for normal values.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""The certificate of a release: one JSON object by a published schema, made for people and for `verify` alike.
+"""The certificate of a release: one JSON object with a published schema, for people and for `verify`.
 
-It holds public facts only: nothing in it is computed from the data but what the release itself tells.
+It holds public facts only. Nothing in it is computed from the data except through the release itself.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Certificate(Part):
     @model_validator(mode="after")
     def _consistent(self) -> Certificate:
         if not 2 <= len(self.shape) <= 6 or not len(self.shape) == len(self.mode_names) == len(self.model.ranks):
-            raise ValueError("shape, mode_names and ranks must have one entry a mode, 2 to 6 of them")
+            raise ValueError("shape, mode_names and ranks must have one entry per mode, for 2 to 6 modes")
         if len(set(self.mode_names)) != len(self.mode_names):
             raise ValueError("mode_names must be different")
         if self.status == "proven" and (self.bounds is None or self.asked is None or not self.stages):
@@ -186,7 +186,7 @@ class Certificate(Part):
             unsealed = cls(**facts, digest="0" * 64)
             return cls(**facts, digest=unsealed.computed_digest())
         except ValidationError as error:
-            raise InputError(f"a certificate must keep to its schema, got {_first(error)}") from error
+            raise InputError(f"a certificate must follow its schema, got {_first(error)}") from error
 
     def computed_digest(self) -> str:
         """SHA-256 of the canonical JSON (sorted keys, no spaces, UTF-8) of every field but the digest."""
@@ -205,9 +205,9 @@ class Certificate(Part):
             json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise InputError(f"a certificate must keep to its schema, got {_first(error)}; it was changed") from error
+            raise InputError(f"a certificate must follow its schema, got {_first(error)}; it was changed") from error
         except (ValueError, RecursionError) as error:
-            raise InputError(f"a certificate must be JSON, got something else ({error}); it was changed") from error
+            raise InputError(f"a certificate must be valid JSON, got an error: {error}; it was changed") from error
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class Certificate(Part):
 
     @property
     def paid_stages(self) -> tuple[Stage, ...]:
-        """The stages, their texts made anew."""
+        """The stages, with texts made from their numbers."""
         return tuple(Stage.from_json(stage.model_dump()) for stage in self.stages)
 
     @property
@@ -226,7 +226,7 @@ class Certificate(Part):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that this certificate states; as text it is one sentence."""
+        """The guarantee that this certificate states."""
         return Guarantee(
             self.epsilon,
             self.delta,
@@ -267,7 +267,7 @@ def _theorems(told: Guarantee) -> tuple[dict[str, str], ...]:
 
 
 def must_not_be_released(told: Guarantee, withheld: int | None, names: tuple[str, ...]) -> tuple[str, ...]:
-    """What must stay in the house, in words."""
+    """What must not be published, in words."""
     texts = list(NOT_TO_BE_RELEASED)
     if withheld is not None:
         texts.append(

@@ -1,4 +1,4 @@
-"""The epsilon(delta) curve of a run, the finite precision of its noise paid for."""
+"""The epsilon(delta) curve of a run, including the cost of the finite precision of its noise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def curve_of(events: tuple[Event, ...], request: Request, coordinates: int) -> t
 
     Notes
     -----
-    Pure releases hold at delta 0; their points at smaller epsilons say what is left of the promise there.
+    Pure releases are private at delta 0; the other points give the delta that holds at smaller epsilons.
     """
     if _pure(events):
         total = epsilon_of(events, 0.0)

@@ -1,4 +1,4 @@
-"""Checks of what a certificate states in numbers: the price of its stages, computed anew and by other ways."""
+"""Checks of what a certificate states in numbers: the cost of its stages, recomputed and checked by other methods."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def second_accountant(certificate: Certificate) -> str:
     if all(isinstance(event, GaussianEvent) for event in certificate.events):
         need(found <= epsilon, f"the exact formula gives epsilon {found!r}, more than stated")
         return f"exact epsilon {found:.6g}"
-    need(epsilon <= found * (1 + DISAGREEMENT), f"RDP, which is never too small, gives only {found!r}")
-    return f"RDP, never too small, gives {found:.6g}"
+    need(epsilon <= found * (1 + DISAGREEMENT), f"RDP, which never underestimates, gives only {found!r}")
+    return f"RDP, which never underestimates, gives {found:.6g}"
 
 
 def _ideal(certificate: Certificate) -> tuple[float, float]:

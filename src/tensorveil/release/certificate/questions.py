@@ -1,4 +1,4 @@
-"""What the checks of a certificate share: how a doubt is told, and what was asked for."""
+"""Shared parts of the checks of a certificate: how a doubt is reported, and what was requested."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NotRunError(Exception):
 
 
 def asked(name: str, question: Callable[[], str]) -> Check:
-    """The check that a question makes: what it returns was found; what it raises is a doubt."""
+    """Run one check: its return value is the finding, and an exception is a doubt."""
     try:
         return Check(name, OK, question())
     except NotRunError as reason:
@@ -64,7 +64,7 @@ def request_of(certificate: Certificate) -> Request:
     """What was asked for, rebuilt from the certificate and checked by the rules of a plan."""
     asked, bounds, ranks = certificate.asked, certificate.bounds, certificate.model.ranks
     if asked is None or bounds is None:
-        raise InputError("what was asked for is not stated, so that nothing can be recomputed")
+        raise InputError("the certificate does not state what was requested, so nothing can be recomputed")
     return Request.checked(
         CP(ranks[0]) if certificate.model.family == "cp" else Tucker(ranks),
         Bounds(bounds.low, bounds.high),

@@ -32,7 +32,7 @@ TO_FILL_IN = (
 
 
 def deployment_record(certificate: Certificate) -> dict[str, Any]:
-    """The registry's record as far as the certificate knows it; refused for what is not to be published."""
+    """The registry's record, as far as the certificate determines it. Only publishable releases have one."""
     if not certificate.publishable:
         raise InputError(
             f"a registry record must be of a publishable release, got status {certificate.status!r}"
@@ -53,7 +53,7 @@ def deployment_record(certificate: Certificate) -> dict[str, Any]:
         "privacy_unit": f"all {'observations' if unit == 'slice' else 'values'} of one {mode}"
         if whole
         else {"value": "one value", "entry": "one observation"}[unit],
-        "privacy_unit_details": f"Two data sets are adjacent where {certificate.neighbours}.",
+        "privacy_unit_details": f"Two data sets are adjacent if {certificate.neighbours}.",
         "privacy_parameters": {"epsilon": certificate.epsilon, **({} if pure else {"delta": certificate.delta})},
         "privacy_parameters_details": "The run is (epsilon, delta)-private also for these pairs: "
         + "; ".join(f"({epsilon:g}, {delta:g})" for delta, epsilon in certificate.curve)

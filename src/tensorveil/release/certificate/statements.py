@@ -23,7 +23,7 @@ MECHANISMS_OF = {
 
 
 def stages(certificate: Certificate) -> str:
-    """What a stage says about its noise must be the noise that its event pays for."""
+    """The noise that a stage describes must be the noise that its event pays for."""
     for stage, made in zip(certificate.stages, certificate.paid_stages, strict=True):
         need(
             stage.noise == made.noise,
@@ -33,10 +33,10 @@ def stages(certificate: Certificate) -> str:
 
 
 def status(certificate: Certificate) -> str:
-    need(certificate.status == "proven", f"the status is {certificate.status!r}: no theorem stands behind it")
-    need(not certificate.seeded, "the noise came from a seed: whoever knows it can subtract it")
-    need(certificate.publishable, "the certificate says itself that the release is not for publication")
-    return "proven, not seeded"
+    need(certificate.status == "proven", f"the status is {certificate.status!r}, so no theorem supports it")
+    need(not certificate.seeded, "the noise came from a seed, and anybody who knows the seed can subtract it")
+    need(certificate.publishable, "the certificate itself says that the release is not for publication")
+    return "proven and not seeded"
 
 
 def randomness(certificate: Certificate) -> str:
@@ -48,12 +48,15 @@ def randomness(certificate: Certificate) -> str:
     )
     need(found.generator in (CHACHA, EXACT), f"the generator {found.generator!r} is not one of this software")
     gaussian = any(not isinstance(event, PureEvent) for event in certificate.events)
-    need(not gaussian or found.gaussian_coordinates >= 1, "Gaussian noise on no number: its precision is not paid for")
+    need(
+        not gaussian or found.gaussian_coordinates >= 1,
+        "there is Gaussian noise, but its finite precision is not paid for",
+    )
     need(
         (found.gaussian_epsilon_each, found.gaussian_delta_each) == (GAUSSIAN_EPSILON, GAUSSIAN_DELTA),
-        "the price of the noise's finite precision is not that of this software",
+        "the cost of the noise's finite precision is not the one that this software computes",
     )
-    need(gaussian or found.gaussian_coordinates == 0, "numbers with Gaussian noise, but no such stage")
+    need(gaussian or found.gaussian_coordinates == 0, "some numbers have Gaussian noise, but no stage does")
     counted = f", {found.gaussian_coordinates:,} numbers with Gaussian noise" if gaussian else ""
     return f"{found.generator}, keyed by {found.key_source}{counted}"
 
@@ -62,10 +65,16 @@ def unit(certificate: Certificate) -> str:
     request = request_of(certificate)
     need(request.unit_text == certificate.unit, f"the unit reads {request.unit_text!r} in full, not as stated")
     told = request.unit.neighbours(request.unit_name)
-    need(told == certificate.neighbours, f"for this unit, neighbours differ so: {told}; the certificate says otherwise")
+    need(
+        told == certificate.neighbours,
+        f"for this unit, neighbouring data differ as follows: {told}; the certificate says otherwise",
+    )
     for event in certificate.events:
         if isinstance(event, SampledGaussianEvent):
-            need(event.replace == request.unit.coordinates_public, "a stage is priced for another kind of neighbours")
+            need(
+                event.replace == request.unit.coordinates_public,
+                "the cost of a stage is for another kind of neighbouring data",
+            )
     return told
 
 
@@ -80,19 +89,19 @@ def theorems(certificate: Certificate) -> str:
     ours = [
         (name, THEOREMS[name].statement, f"docs/proofs/{THEOREMS[name].page}", THEOREMS[name].source) for name in used
     ]
-    need(told == ours, "the theorems are not those of the stages, or not in the words of this software")
+    need(told == ours, "the theorems are not those of the stages, or their text was changed")
     kept = certificate.personalize
     need(kept is not None or "statistic-slices" not in used, "a theorem of joint privacy, but no rows are withheld")
     need(
         kept is None or (kind == "slice" and kept.mode == request.unit.mode_number),
-        "rows are withheld of another mode than the unit's",
+        "rows are withheld of a mode that is not the mode of the unit",
     )
     need(kept is None or kept.mode_name == certificate.mode_names[kept.mode], "the withheld mode has another name")
     return f"{', '.join(used)}; all cover {kind}"
 
 
 def words(certificate: Certificate) -> str:
-    """What a person reads must be what the facts say: every text that follows from them is made again."""
+    """Every text must follow from the facts: all texts are made again and compared."""
     request, told = request_of(certificate), certificate.guarantee
     kept = certificate.personalize
     withheld = None if kept is None else kept.mode
@@ -110,9 +119,9 @@ def words(certificate: Certificate) -> str:
         ("not_protected", certificate.not_protected, what_is_not_protected(request.unit)),
         ("randomness.grid", certificate.randomness.grid, GRID),
     ):
-        need(found == made, f"{name} does not say what this software says of such a release; it was changed")
+        need(found == made, f"{name} is not the text that this software writes for such a release; it was changed")
     checked = checked_by_code(request)
-    need(certificate.assumptions_checked == checked, "assumptions_checked is not what the code makes sure of")
+    need(certificate.assumptions_checked == checked, "assumptions_checked does not list what the code checks")
     given = [PublicInput(one.mode, one.name, one.columns, one.sha256) for one in certificate.public_inputs]
     need({one.mode for one in given} <= set(certificate.mode_names), "public_inputs must be of the tensor's modes")
     trusted = {*trusted_to_the_caller(request), *trusted_features(request.unit, given)}

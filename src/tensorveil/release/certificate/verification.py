@@ -1,4 +1,4 @@
-"""`verify`: recompute what a certificate states, by another way where there is one. Any doubt is a failed check."""
+"""`verify`: recompute what a certificate states, with a second method where one exists. Any doubt is a failed check."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DESCRIPTION = re.compile(r"<title>.*?</title>", re.DOTALL)
 
 
 def verify(directory: str | Path, ledger: str | Path | None = None) -> tuple[Check, ...]:
-    """Every check of a release; one that fails, for whatever reason, is a doubt.
+    """Run every check of a release; a check that fails for any reason is a doubt.
 
-    With the file of a ledger, also whether the release was paid there, at its price and for its unit.
+    With a ledger file, also check that this ledger paid for the release, with the same cost and unit.
 
     Examples
     --------
@@ -73,8 +73,8 @@ def _checks_of(certificate: Certificate, contents: Mapping[str, bytes]) -> tuple
 
 
 def _form(certificate: Certificate, text: bytes) -> str:
-    need(text == certificate.to_json().encode(), "the text is not the canonical form of what it says; it was changed")
-    return f"version {certificate.schema_version}, every field as the schema asks"
+    need(text == certificate.to_json().encode(), "the text is not in canonical form; it was changed")
+    return f"version {certificate.schema_version}, every field follows the schema"
 
 
 def _digest(certificate: Certificate) -> str:
@@ -103,18 +103,25 @@ def _model(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
 def _labels(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
     labels, _ = saving.read_labels(contents[saving.LABELS], certificate)
     named = [name for name, part in zip(certificate.mode_names, labels, strict=True) if part is not None]
-    return f"labels of {', '.join(named)}" if named else "no labels: indices speak for themselves"
+    return f"labels of {', '.join(named)}" if named else "no labels; the indices are only numbered"
 
 
 def _report(certificate: Certificate, pages: Callable[[], tuple[str, str]]) -> str:
-    """The page must be the one that this software makes of certificate and model; drawings are compared apart."""
+    """The page must be the one that this software makes from the certificate and the model, drawings aside."""
     theirs, mine = (_words_of(page) for page in pages())
     made_by, here = certificate.software["tensorveil"], __version__
-    other = "" if made_by == here else f" (it was made by tensorveil {made_by}, this is {here}: verify with that one)"
+    other = (
+        ""
+        if made_by == here
+        else f" (it was made by tensorveil {made_by}, but this is {here}; verify with that version)"
+    )
     place = next((place for place, (one, two) in enumerate(zip(theirs, mine, strict=False)) if one != two), None)
     if place is not None:
         raise InputError(f"it reads {theirs[place]!r:.160} where the certificate gives {mine[place]!r:.160}{other}")
-    need(len(theirs) == len(mine), f"it is longer or shorter than the certificate and the model make it{other}")
+    need(
+        len(theirs) == len(mine),
+        f"its length differs from that of a page made from the certificate and the model{other}",
+    )
     return "every word and figure follows from the certificate and the model"
 
 
@@ -124,12 +131,12 @@ def _drawings(certificate: Certificate, pages: Callable[[], tuple[str, str]]) ->
         drawn_by, here = certificate.software.get("matplotlib"), dict(software_versions())["matplotlib"]
         if drawn_by != here:
             raise NotRunError(f"drawn by matplotlib {drawn_by or 'of unknown version'}, this is {here}")
-        raise InputError("they are not what the certificate and the model give")
-    return f"{len(mine)} drawings, drawn anew from the certificate and the model"
+        raise InputError("they differ from the drawings made from the certificate and the model")
+    return f"{len(mine)} drawings, equal to those made from the certificate and the model"
 
 
 def _pages(certificate: Certificate, contents: Mapping[str, bytes]) -> tuple[str, str]:
-    """The report in the folder, and the one that is made anew."""
+    """The report in the folder, and a newly made one."""
     from tensorveil.release.report.report import report_html
 
     release = Release(**saving.parts_of(contents, certificate))
@@ -143,19 +150,21 @@ def _words_of(page: str) -> list[str]:
 
 
 def _paid(certificate: Certificate, path: str | Path) -> str:
-    """Whether the ledger was charged for these stages, and knows of this folder."""
+    """Whether the ledger was charged for these stages and has recorded this folder."""
     account, number = paid_reservation(Chain(path).read(), certificate)
     folders = account.folders.get(number, [])
-    need(not folders or certificate.digest in folders, f"the ledger knows other folders of reservation {number}")
-    known = "saved" if folders else "drawn; the ledger knows of no folder yet (tensorveil ledger record)"
-    return f"reservation {number} of data set {account.name!r}, for the same stages and price, {known}"
+    need(
+        not folders or certificate.digest in folders, f"the ledger has recorded other folders for reservation {number}"
+    )
+    known = "saved" if folders else "drawn; the ledger has no folder on record (use tensorveil ledger record)"
+    return f"reservation {number} of data set {account.name!r}, with the same stages and cost, {known}"
 
 
 def record_folder(ledger: str | Path, directory: str | Path) -> Certificate:
-    """Tell a ledger of the folder of a release that it paid, once the folder is verified; returns its certificate."""
+    """Verify the folder of a release and record it in the ledger that paid; returns its certificate."""
     doubts = [f"{check.name}: {check.found}" for check in verify(directory, ledger) if check.state == DOUBT]
     if doubts:
-        raise InputError(f"the folder of a release must be verified without a doubt, got {'; '.join(doubts)}")
+        raise InputError(f"the folder of a release must pass every check, got {'; '.join(doubts)}")
     certificate = Certificate.from_json(saving.read_folder(directory)[saving.CERTIFICATE])
     Ledger(ledger).saved(certificate)
     return certificate

@@ -1,4 +1,4 @@
-"""What the entries of a ledger amount to: for every data set its budget, its reservations, what is spent and left."""
+"""The state of a ledger: for every data set its budget, its reservations, and the amounts spent and remaining."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS = {  # kind of entry -> states that it may follow, state that it leads to
 @final
 @dataclass
 class Account:
-    """One data set, as its entries tell: its reservations, their states and their saved folders, by entry number."""
+    """One data set: its reservations, their states and their saved folders, by entry number."""
 
     name: str
     unit: Unit
@@ -48,7 +48,7 @@ class Account:
         return next((self.reserved[number]["mode"] for number in self.paid), None)
 
     def totals(self, *more: Costs) -> Totals:
-        """The sums of all that counts, and of more."""
+        """The sums over all reservations that count, and the given additional costs."""
         parts = [_costs(self.reserved[number]["costs"]) for number in self.paid]
         return filters.total([*parts, *more], self.limits.orders)
 
@@ -61,14 +61,14 @@ class Spent:
     Attributes
     ----------
     epsilon, delta : float
-        The sums of the stated prices. In the mode "classes" they may be above the budget, which is kept in a finer way.
+        The sums of the stated costs. In the mode "classes" they may exceed the budget (docs/ledger.md).
     share : float
         How much of the budget is used, from 0 to 1.
     mode : str or None
         "classes" or "added" (docs/ledger.md); None before the first release.
     saved, drawn, unfinished, void : int
-        Numbers of reservations, by state. Saved: the release is in a folder. Drawn: the release was made, and the
-        ledger knows of no folder. Unfinished: the run goes on, or it died. All but void ones count as spent.
+        Numbers of reservations, by state. Saved: the release is in a folder. Drawn: the release was made, but
+        no folder is on record. Unfinished: the run is in progress or died. All but void ones count as spent.
     """
 
     epsilon: float
@@ -84,14 +84,14 @@ class Spent:
 @final
 @dataclass(frozen=True)
 class Remaining:
-    """What one more release may cost.
+    """The largest cost of one more release.
 
     Attributes
     ----------
     pure_epsilon : float
         The largest epsilon of a pure release.
     epsilon, delta : float
-        The largest price of a release with Gaussian noise (unsampled, few numbers); 0 if there can be none.
+        The largest cost of a release with Gaussian noise (unsampled, few numbers); 0 if none is possible.
     """
 
     pure_epsilon: float
@@ -100,7 +100,7 @@ class Remaining:
 
 
 def accounts_of(entries: Sequence[Entry]) -> dict[str, Account]:
-    """All data sets, by playing the entries through."""
+    """The state of all data sets, computed from the entries in order."""
     found: dict[str, Account] = {}
     for entry in entries:
         try:
@@ -140,19 +140,21 @@ def account_of(entries: Sequence[Entry], dataset: str) -> Account:
     found = accounts_of(entries)
     if not isinstance(dataset, str) or dataset not in found:
         names = ", ".join(map(repr, found)) or "none"
-        raise InputError(f"dataset must be one of the ledger's ({names}), got {dataset!r}; create it first")
+        raise InputError(
+            f"dataset must be one of the data sets in the ledger ({names}), got {dataset!r}; create it first"
+        )
     return found[dataset]
 
 
 def paid_reservation(entries: Sequence[Entry], certificate: Certificate) -> tuple[Account, int]:
-    """The reservation that a certificate names, with its account; it must be made, for the same stages and price."""
+    """The reservation that a certificate names, with its account; stages and cost must be the same."""
     record = certificate.ledger
     if record is None:
-        raise InputError("the certificate must name a ledger, got none: no budget was charged for this release")
+        raise InputError("the certificate must name a ledger, got none; no budget was charged for this release")
     account = account_of(entries, record.dataset)
     number = next((entry.number for entry in entries if entry.hash == record.entry_hash), None)
     if number not in account.reserved or str(number) != record.reservation:
-        raise BudgetError(f"the ledger must hold reservation {record.reservation} with the stated hash, got none")
+        raise BudgetError(f"the ledger must contain reservation {record.reservation} with the stated hash, got none")
     charged, state = account.reserved[number], account.states[number]
     if state not in (DRAWN, SAVED):
         raise BudgetError(f"reservation {number} must be {DRAWN} or {SAVED} in the ledger, got it {state}")
@@ -163,7 +165,7 @@ def paid_reservation(entries: Sequence[Entry], certificate: Certificate) -> tupl
         )
     events = [event.to_json() for event in certificate.events]
     if (charged["events"], charged["epsilon"], charged["delta"]) != (events, certificate.epsilon, certificate.delta):
-        raise BudgetError("the ledger must be charged for the same stages and price, got other stages or another price")
+        raise BudgetError("the ledger must be charged for the same stages and cost, got other stages or another cost")
     return account, number
 
 
@@ -198,7 +200,7 @@ def remaining_of(account: Account) -> Remaining:
 
 
 def without_folder(account: Account) -> list[dict[str, Any]]:
-    """Reservations that count as spent although the ledger knows of no folder, the oldest first."""
+    """Reservations that count as spent but have no folder on record, oldest first."""
     return [
         {"reservation": number, "state": account.states[number]}
         | {name: account.reserved[number][name] for name in ("title", "epsilon", "delta", "time")}
@@ -219,7 +221,7 @@ def summary_of(account: Account) -> dict[str, Any]:
 
 
 def refusal(account: Account, found: Costs) -> str:
-    """Why a release with these costs is not admitted, and what would be."""
+    """Why a release with these costs is refused, and what the budget still allows."""
     left = remaining_of(account)
     offer = [f"a pure release of epsilon up to {_down(left.pure_epsilon)}"] if left.pure_epsilon > 0 else []
     if left.epsilon > 0:
@@ -227,7 +229,7 @@ def refusal(account: Account, found: Costs) -> str:
     return (
         f"the budget of data set {account.name!r} (epsilon {account.limits.epsilon:g}, delta {account.limits.delta:g}) "
         f"must cover the release, got epsilon {found.epsilon:g}, delta {found.delta:g}; "
-        + (f"what is left pays for {' or '.join(offer)}; ask for less, or" if offer else "nothing is left;")
+        + (f"the remaining budget allows {' or '.join(offer)}; request less, or" if offer else "no budget is left;")
         + " raise the budget with a reason"
     )
 

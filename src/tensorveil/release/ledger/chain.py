@@ -1,7 +1,7 @@
 """A file of entries that can only grow: SQLite, every entry hashed over the one before it.
 
-Many processes may read and append at once. Each call opens the file, works inside one transaction and closes it, so
-that nothing is carried over a fork, and a process that dies leaves the file as it was before or after its entry.
+Many processes may read and append at the same time. Each call opens the file, works inside one transaction and closes
+it, so nothing is shared across a fork, and a process that dies leaves the file as it was before or after its entry.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def hash_of(previous: str, text: str) -> str:
 
 
 def first_fault(entries: Sequence[Entry]) -> str | None:
-    """What is wrong with the first entry that is not as it was written, or None."""
+    """A description of the first damaged entry, or None."""
     previous = START
     for place, entry in enumerate(entries, start=1):
         if entry.number != place:
@@ -116,7 +116,7 @@ class Chain:
         return entries
 
     def read_unverified(self) -> tuple[Entry, ...]:
-        """All entries as they stand in the file."""
+        """All entries in the file, unverified."""
         with self._transaction("rw", "BEGIN") as connection:
             self._check_form(connection)
             return self._entries(connection)
@@ -141,7 +141,7 @@ class Chain:
     def _transaction(self, mode: str, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
         """A transaction, by default with the write lock from its start; committed on leaving, undone on an error."""
         if mode == "rw" and not self.path.is_file():
-            raise InputError(f"ledger must be an existing file, got {self.path}; make it with Ledger.create")
+            raise InputError(f"ledger must be an existing file, got {self.path}; create it with Ledger.create")
         place = f"{self.path.absolute().as_uri()}?mode={mode}"
         with _gate:
             try:
@@ -182,10 +182,12 @@ class Chain:
 
 
 def _told(path: Path, error: sqlite3.DatabaseError) -> BudgetError | InputError:
-    """Our error for one of SQLite's."""
+    """The tensorveil error for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return BudgetError(f"the ledger must be free within {PATIENCE:.0f} s, got none of {path}; try again later")
+        return BudgetError(
+            f"the ledger must become free within {PATIENCE:.0f} s, but {path} stayed locked; try again later"
+        )
     if code is not None and code & 0xFF == sqlite3.SQLITE_NOTADB:
         return InputError(f"ledger must be a file made by Ledger.create, got {path}; name another file")
     if code is not None and code & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):

@@ -1,8 +1,8 @@
-"""The budget ledger: who spent how much of which data set's privacy, in a file that many processes share.
+"""The budget ledger: the privacy budgets of data sets and what was spent, in a file that many processes can share.
 
-A release is paid before it is drawn: *reserve* (checked against the budget), *draw* (from here on noise may exist),
-*commit* (the release is made), *save* (it is in a folder, whole). What was reserved counts as spent, for ever, unless
-it is made *void* before anything was drawn. The ledger holds prices and words, never data.
+A release is paid for before any noise is drawn. The steps are *reserve* (checked against the budget), *draw* (noise
+may exist from now on), *commit* (the release is made) and *save* (it is in a folder). A reservation counts as spent
+permanently, unless it is made *void* before anything was drawn. The ledger holds costs and notes, never data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class _NotCoveredError(Exception):
-    """The account does not cover the costs: both are its arguments."""
+    """The account does not cover the costs; both are the arguments of the exception."""
 
 
 @final
@@ -84,16 +84,16 @@ class Ledger:
         *,
         at_most: int | None = None,
     ) -> Ledger:
-        """Make the file if there is none, and add a data set to it.
+        """Create the file if it does not exist, and add a data set to it.
 
         Parameters
         ----------
         path : the ledger's file
-        dataset : a name for the data; one name for everything that holds the same units
-        unit : whose privacy the budget protects: "value", "entry", "slice:user", "slice_values:user"
+        dataset : a name for the data; use one name for all data about the same people
+        unit : what the budget protects: "value", "entry", "slice:user", "slice_values:user"
         epsilon, delta : the budget; delta 0 for pure releases only
-        at_most : with a slice unit, how many observations a slice has in the data; releases under smaller units can
-            then be charged that many times. It is a promise about the data, checked by `fit`.
+        at_most : with a slice unit, the largest number of observations per slice in the data. Releases under smaller
+            units can then be charged that many times. `fit` checks it.
         """
         name, protected = text_of("dataset", dataset, needed=True), Unit.of(unit, at_most)
         if isinstance(protected.mode, int) and protected.mode < 0:
@@ -104,7 +104,9 @@ class Ledger:
 
         def decide(entries: tuple[Entry, ...]) -> dict[str, Any]:
             if name in accounts_of(entries):
-                raise InputError(f"dataset must be a new name, got {name!r}, which exists; raise its budget instead")
+                raise InputError(
+                    f"dataset must be a new name, got {name!r}, which already exists; raise its budget instead"
+                )
             return {
                 "kind": "dataset",
                 "format": FORMAT,
@@ -119,12 +121,12 @@ class Ledger:
         return cls(path)
 
     def reserve(self, dataset: str, release: Plan | Charge, note: str = "") -> Reservation:
-        """Take the price of a release from a data set's budget, or raise BudgetError and take nothing.
+        """Reserve the cost of a release in the budget of a data set, or raise BudgetError and reserve nothing.
 
         Parameters
         ----------
         dataset : its name in the ledger
-        release : a plan, or a Charge for what other software draws
+        release : a plan, or a Charge for a release by other software
         note : for readers of the ledger; nothing about the data
         """
         charge, words = _charge(release), text_of("note", note)
@@ -159,10 +161,10 @@ class Ledger:
         return Reservation(self._chain, entry, token)
 
     def saved(self, certificate: Certificate) -> None:
-        """Say that a release which was paid here is in a folder, whole; `Release.save` does so.
+        """Record that a release which this ledger paid for is saved in a folder; `Release.save` calls this.
 
-        The ledger keeps the digest of the certificate. Nobody needs the reservation's token for that: it changes
-        nothing about what is spent. A copy of the same folder is nothing new.
+        The ledger keeps the digest of the certificate. No token is needed, because the amount spent does not change. A
+        copy of the same folder adds nothing.
         """
 
         def decide(entries: tuple[Entry, ...]) -> dict[str, Any]:
@@ -174,9 +176,9 @@ class Ledger:
             self._chain.append(decide)
 
     def raise_budget(self, dataset: str, epsilon: float, delta: float | None = None, *, why: str) -> None:
-        """Set a larger budget: the new total, not the addition. The reason is kept for ever.
+        """Set a larger total budget. The reason is stored permanently.
 
-        `delta` None leaves it as it is.
+        With `delta` None, delta stays unchanged.
         """
         reason = text_of("why", why, needed=True)
 
@@ -202,7 +204,7 @@ class Ledger:
         return spent_of(account_of(self._chain.read(), dataset))
 
     def remaining(self, dataset: str) -> Remaining:
-        """What one more release of a data set may cost."""
+        """The largest cost of one more release of a data set."""
         return remaining_of(account_of(self._chain.read(), dataset))
 
     def entries(self) -> tuple[dict[str, Any], ...]:
@@ -210,12 +212,12 @@ class Ledger:
         return tuple(entry.body for entry in self._chain.read())
 
     def export(self) -> dict[str, Any]:
-        """Everything in the ledger, with hashes and whether they are right; plain values for JSON."""
+        """Everything in the ledger, with hashes and the result of checking them, as plain values for JSON."""
         return export_ledger(self.path)
 
 
 def export_ledger(path: str | Path) -> dict[str, Any]:
-    """Everything in a ledger's file, also where its chain is broken: `verified` and `fault` say so."""
+    """Everything in a ledger file, even if its chain is broken; see `verified` and `fault` in the result."""
     entries = Chain(path).read_unverified()
     fault = first_fault(entries)
     told: dict[str, Any] = {"format": FORMAT, "verified": fault is None, "fault": fault}
@@ -244,7 +246,7 @@ def _charge(release: Plan | Charge) -> Charge:
 
 
 def _check_price(release: Plan | Charge) -> None:
-    """Refuse a stated price below what the events cost."""
+    """Refuse a stated cost below the cost of the events."""
     if isinstance(release, Charge) and release.pure:
         cost = pure_epsilon(release.events)
     elif not isinstance(release, Charge):
@@ -257,7 +259,9 @@ def _check_price(release: Plan | Charge) -> None:
         epsilon, delta = ideal_budget(release.epsilon, release.delta, release.gaussian_coordinates)
         cost = _composed(release.events, delta) + (release.epsilon - epsilon)
     if cost > release.epsilon:
-        raise InputError(f"epsilon must state what the events cost, got {release.epsilon!r} for {cost!r}; state more")
+        raise InputError(
+            f"epsilon must be at least the cost of the events, {cost!r}, got {release.epsilon!r}; state more"
+        )
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""How a run pays from a ledger: reserved before anything is drawn, spent whatever happens then."""
+"""How a run pays from a ledger: the budget is reserved before noise is drawn, and then spent in any case."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 def paying(
     ledger: Ledger | None, dataset: str | None, plan: Plan, observations: Observations, trusted: bool
 ) -> Iterator[Reservation | None]:
-    """Reserve and draw before the block, commit after it; what fails in between is the cause of a SpentError.
+    """Reserve and draw before the block, commit after it; an error inside the block becomes a SpentError.
 
-    An interrupt (Ctrl-C) keeps its class; a note on it says that the reservation counts as spent.
+    An interrupt (Ctrl-C) stays an interrupt, with a note that the reservation counts as spent.
 
     Parameters
     ----------
-    ledger, dataset : the account to pay from; both None for a release that is not accounted
+    ledger, dataset : the account that pays; both None for a release without a ledger
     plan : what is released
-    observations : only to check what the data set's unit promises of them
+    observations : only used to check the limit on observations per slice that the ledger states
     trusted : whether the noise is secret; a seeded run cannot be charged as a release
     """
     if ledger is None and dataset is None:
@@ -59,7 +59,7 @@ def paying(
 
 
 def spent_text(record: Mapping[str, str]) -> str:
-    """What is said of a reservation when its run fails; `record` is how a certificate names it."""
+    """The message about a reservation whose run failed; `record` is the ledger entry of a certificate."""
     return f"reservation {record['reservation']} of data set {record['dataset']!r} counts as spent"
 
 
@@ -73,7 +73,7 @@ def refuse_published(ledger: Ledger | None, dataset: str | None) -> None:
 
 
 def _check_slices(unit: Unit, plan: Plan, observations: Observations) -> None:
-    """Where the price rests on how many observations a slice has, see that it has no more."""
+    """If the cost assumes a largest number of observations per slice, check it."""
     if unit.at_most is None or plan.request.unit.kind not in ("entry", "value") or not unit.whole_slices:
         return
     resolved = unit.resolved(plan.request.mode_names)

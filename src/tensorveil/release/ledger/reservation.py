@@ -1,4 +1,4 @@
-"""A reservation: what a ledger has set aside for one release, and the steps that it takes from there."""
+"""A reservation: the budget set aside for one release, and the steps that follow."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class Reservation:
         return {"dataset": self.dataset, "reservation": str(self.id), "entry_hash": self.hash}
 
     def draw(self) -> None:
-        """Say that noise may be drawn from now on. Only once: nothing is ever drawn again on the same reservation."""
+        """Record that noise may be drawn from now on. This is possible only once per reservation."""
         self._follow("draw", {})
 
     def commit(self, note: str = "") -> None:
-        """Say that the release is made: everything is drawn. That it is in a folder, `Ledger.saved` says."""
+        """Record that the release is made. `Ledger.saved` records that it is in a folder."""
         self._follow("commit", {"note": text_of("note", note)})
 
     def void(self, reason: str) -> None:
-        """Give the budget back, before `draw` only. The reason must not be something that the data told."""
+        """Give the budget back, only before `draw`. The decision must not depend on the data."""
         self._follow("void", {"reason": text_of("reason", reason, needed=True)})
 
     def _follow(self, kind: str, more: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Which parts of a release are worth a picture: strongest labels, lines over time, slices of predictions.
+"""The pictures of a report: labels with the largest effects, lines over time, slices of predictions.
 
 The choice reads the release alone, by rules that the captions state.
 """
@@ -67,7 +67,7 @@ def _mode_group(release: Release, mode: int) -> Group:
         scaled = column[:, number] / np.sqrt(np.mean(column[:, number] ** 2))
         caption = f"typical effect on predictions: {short(strengths[number])}"
         if release.withheld_mode is not None:
-            caption = f"how much it counts is up to each {clean(release.mode_names[release.withheld_mode])}"
+            caption = f"its weight differs for each {clean(release.mode_names[release.withheld_mode])}"
         pictures.append(Picture(_series(release, mode, times, scaled), f"Component {number + 1} of {name}", caption))
     note = f"{size:,} {'label' if size == 1 else 'labels'}"
     if pictures:
@@ -76,7 +76,7 @@ def _mode_group(release: Release, mode: int) -> Group:
     if len(order) > COMPONENTS:
         note += f" The {COMPONENTS} strongest of {len(order)} components are drawn; all are in the released model."
     if not order:
-        note += " No component stood out from the noise: all are zero in the release."
+        note += " No component was distinguishable from the noise, so all are zero in the release."
     return Group(name, note, tuple(pictures))
 
 
@@ -87,7 +87,7 @@ def _which(size: int) -> str:
 
 
 def slice_group(release: Release) -> Group | None:
-    """Predictions as heat maps of the two largest modes; None under joint privacy, where nobody is predicted for."""
+    """Predictions as heat maps of the two largest modes; None under joint privacy."""
     if release.withheld_mode is not None:
         return None
     shape = release.shape

@@ -109,7 +109,7 @@ def curve_plot(points: Sequence[tuple[float, float]], stated: tuple[float, float
 
 @_style()
 def bar_plot(names: Sequence[str], values: Floats, hidden: int = 0, split: int = 0) -> Drawing:
-    """One bar a label, from the highest value to the lowest, with its number.
+    """One bar per label, from the highest value to the lowest, with its number.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Floats, low: f
     Parameters
     ----------
     rows, columns : labels
-    values : one row a label of `rows`
+    values : one row per label of `rows`
     low, high : the ends of the colour scale, to be shared by maps that are compared
     """
     if not high > low:

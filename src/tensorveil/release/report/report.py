@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 LEVEL = 0.05  # of the test whose greatest power is told
 PRIORS = (0.01, 0.1, 0.5)
 MECHANISMS = {
-    "input perturbation": "Random noise was put on the values before anything else was computed; every later step saw "
+    "input perturbation": "Random noise was added to the values before any other step; every later step saw "
     "the noisy values only.",
-    "gradient perturbation": "The model was improved in small steps. What one unit adds to a step was cut to a fixed "
-    "size, and random noise was put on the sum before it was used.",
+    "gradient perturbation": "The model was improved in small steps. The contribution of one unit to a step was "
+    "limited to a fixed size, and random noise was added to the sum before it was used.",
     "output perturbation": "The model was solved part by part, and each part got random noise that covers the most "
     "that one value can move it.",
     "statistic perturbation": "Sums over the data were computed, random noise was put on each of them, and the model "
@@ -154,7 +154,7 @@ def _promise(certificate: Certificate) -> dict[str, Any]:
 
 
 def _change(certificate: Certificate) -> str:
-    """What one change between neighbouring data sets is, for a reader who has never heard of them."""
+    """The difference between neighbouring data sets, for a reader without background."""
     kind, _, mode = certificate.unit.partition(":")
     return {
         "value": f"any single {certificate.value_name} had been a different number",
@@ -165,14 +165,14 @@ def _change(certificate: Certificate) -> str:
 
 
 def _reason(certificate: Certificate) -> str:
-    """Why a release must stay inside; empty where it may leave."""
+    """Why a release must not be published; empty if it may be."""
     if certificate.publishable:
         return ""
     if certificate.status == "none":
-        return "It was made without privacy: it may tell everything about the data."
+        return "It was made without privacy and may reveal everything about the data."
     if certificate.status == "claimed":
         return "Its privacy is claimed by a publication and not proven."
-    return "Its noise came from a seed or from a source made for audits; whoever knows it can take the noise away."
+    return "Its noise came from a seed or from a source made for audits; anybody who knows it can remove the noise."
 
 
 def _cost(event: dict[str, Any]) -> str:
@@ -247,7 +247,7 @@ def conclusions(certificate: Certificate) -> tuple[list[str], list[str]]:
     ]
     if not certificate.publishable:
         seed = ", as long as anybody may know the seed" if certificate.status == "proven" else ""
-        return ["How the method behaves, in experiments inside the house."], [
+        return ["How the method behaves, in internal experiments."], [
             f"That the data are protected{seed}.",
             *may_not,
         ]
