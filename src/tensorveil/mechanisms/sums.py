@@ -74,7 +74,7 @@ class Settings:
 @final
 @dataclass(frozen=True)
 class SumPerturbation(Mechanism):
-    """Noisy sums per index of every mode, then mean and offsets from these (docs/proofs/weighted_sums.md, docs/proofs/pairs.md).
+    """Noisy sums per index of every mode, then mean and offsets from these (docs/proofs/weighted_sums.md and pairs.md).
 
     Use this mechanism for small epsilon: a sum over many values needs little noise, and the posterior shrinks offsets
     that are smaller than the noise, down to the private mean.

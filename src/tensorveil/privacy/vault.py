@@ -118,6 +118,10 @@ class _Meter:
             raise VaultError(f"stage {name!r} is priced for {stage.law}, got a query for {law}")
         if isinstance(stage.event, SampledGaussianEvent) and theorem != SAMPLED:
             raise VaultError(f"stage {name!r} is priced for a sample of the units, which {theorem} does not cover")
+        if isinstance(stage.event, SampledGaussianEvent) and stage.event.replace != unit.coordinates_public:
+            raise VaultError(f"stage {name!r} is priced for another kind of neighbours than those of {unit}")
+        if (law is Law.GAUSSIAN) == isinstance(stage.event, PureEvent):
+            raise VaultError(f"stage {name!r} pays {stage.event}, which does not buy {law}")
         one = replace(stage.event, count=1)
         if epsilon is not None:
             if not isinstance(one, PureEvent):

@@ -89,6 +89,10 @@ class Reading:
     scale: float
     offsets: Offsets
 
+    def __post_init__(self) -> None:
+        checks.finite_number("mean", self.mean)  # a number that is not finite would become -2^63 grid steps
+        checks.positive_number("scale", self.scale)
+
     def values(self, shard: BoundedObservations) -> Floats:
         """Values from -1 to 1 around the level."""
         return np.clip((shard.centred - self.mean) / self.scale, -1.0, 1.0)

@@ -73,6 +73,12 @@ def check_width(width: int) -> None:
         raise InputError(f"rows must have at most {LARGEST_WIDTH:,} numbers here, got {width:,}; lower the rank")
 
 
+def check_rows(rows: Integers) -> None:
+    """Refuse rows of an answer that are asked for twice: they would count twice."""
+    if len(np.unique(rows)) != len(rows):
+        raise InputError("rows must be asked for once, got one of them twice; drop the repeats")
+
+
 def block_rows(where: Where, block: int) -> tuple[Integers, int]:
     """Each observation's row in a block of a model, and how many rows the block has; the core is one row."""
     if block == len(where.shape):
@@ -96,8 +102,10 @@ def slice_weights(shard: Where, rows: Integers, pure: bool) -> Floats:
     else:
         pairs = slices * (int(rows.max(initial=0)) + 1) + rows
         _, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
-        # sum_r k_r^2 is the sum, over the slice's observations, of the k_r of their row
-        totals = np.sqrt(np.bincount(slices, weights=counts[place].astype(np.float64), minlength=size))  # [W1]
+        # sum_r k_r^2 is the sum, over the slice's observations, of the k_r of their row: at most 2^60, exact in int64
+        squares = np.zeros(size, dtype=np.int64)
+        np.add.at(squares, slices, counts[place])
+        totals = np.sqrt(squares)  # [W1]
     return np.asarray((1.0 - 2.0**-40) / np.maximum(totals, 1.0))[slices]  # [W2] the shave covers the last bits
 
 

@@ -15,7 +15,7 @@ from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.source import GRID_BITS
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
-from tensorveil.privacy.queries.contributions import Where, block_rows, check_width
+from tensorveil.privacy.queries.contributions import Where, block_rows, check_rows, check_width
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
@@ -60,6 +60,7 @@ class ExactRows(Query):
 
     def __post_init__(self) -> None:
         check_width(self.whitening.shape[-1])
+        check_rows(self.rows)
 
     def theorem(self, unit: Unit) -> str:
         return "output-exact"

@@ -12,7 +12,7 @@ from tensorveil.kernels.reference.statistics import STATISTIC_STEPS, right_sides
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query, Reading
-from tensorveil.privacy.queries.contributions import block_rows, check_width, slice_weights
+from tensorveil.privacy.queries.contributions import block_rows, check_rows, check_width, slice_weights
 from tensorveil.privacy.queries.rows.own_rows import with_own_rows
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
@@ -54,6 +54,7 @@ class NormalEquations(Query):
     pure: bool
 
     def __post_init__(self) -> None:
+        check_rows(self.rows)
         check_width(int(self.model.block_widths[self.block]))
 
     def theorem(self, unit: Unit) -> str:

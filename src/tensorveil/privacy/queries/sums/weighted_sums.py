@@ -42,7 +42,7 @@ class ModeSums(Query):
     pure: bool
 
     def __post_init__(self) -> None:
-        if not all(0 <= share < math.inf for share in self.shares) or not self._length > 0:
+        if not all(0 <= share < math.inf for share in self.shares) or not any(self.shares):
             raise InputError(f"shares must be finite, at least 0 and not all 0, got {self.shares!r}; correct them")
 
     def theorem(self, unit: Unit) -> str:
@@ -51,8 +51,8 @@ class ModeSums(Query):
     def weights(self, where: Where) -> list[Floats]:
         """For the total and for every mode, one weight per observation; reads coordinates alone."""
         return [
-            share / self._length * WEIGHT_MARGIN * slice_weights(where, rows, self.pure)  # [L2], [L3]
-            for share, rows in zip(self.shares, _rows(where, with_total=True), strict=True)
+            share * WEIGHT_MARGIN * slice_weights(where, rows, self.pure)  # [L2], [L3]
+            for share, rows in zip(self._normalised, _rows(where, with_total=True), strict=True)
         ]
 
     def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
@@ -64,10 +64,11 @@ class ModeSums(Query):
         return (Change(Norm.L1 if self.pure else Norm.L2, 2.0, CONTRIBUTION_GRID),)  # [L1]
 
     @property
-    def _length(self) -> float:
-        if self.pure:
-            return math.fsum(self.shares)
-        return math.sqrt(math.fsum(share**2 for share in self.shares))
+    def _normalised(self) -> list[float]:
+        """Shares whose sum, or sum of squares, is one. The largest becomes one first, so that no square vanishes."""
+        whole = [share / max(self.shares) for share in self.shares]
+        length = math.fsum(whole) if self.pure else math.sqrt(math.fsum(share**2 for share in whole))
+        return [share / length for share in whole]
 
 
 @final

@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil import checks
 from tensorveil.errors import InputError
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import BoundedObservations
@@ -40,6 +41,7 @@ class WindowReading:
     high: float
 
     def __post_init__(self) -> None:
+        checks.finite_number("mean", self.mean)  # a number that is not finite would become -2^63 grid steps
         if not 0 < (self.high - self.low) / 2 < np.inf:
             raise InputError(f"a window must have low below high, got {self.low!r} and {self.high!r}; widen it")
 

@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 
+from tensorveil import checks
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.queries.base import Floats, Integers
 from tensorveil.privacy.theorems import proves
@@ -44,6 +45,9 @@ class Quantile(Choice):
     """The edge of a public grid over the bounds that has a share of all values below it; their number is public."""
 
     share: float
+
+    def __post_init__(self) -> None:
+        checks.fraction("share", self.share)
 
     def theorem(self, unit: Unit) -> str:
         return "input-centred"
