@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import clip
@@ -148,3 +149,26 @@ def test_the_split_into_shards_does_not_show(unit):
 def test_stages_must_have_different_names():
     with pytest.raises(tv.InputError, match="different names"):
         vault([stage(), replace(stage(), event=PureEvent(2.0))])
+
+
+def test_the_meter_cannot_be_overdrawn_between_asking_and_paying():
+    locked = vault([stage(event=PureEvent(1.0))])
+    locked._meter.pay("level and spread", PureEvent(1.0), "Totals", "noise")
+    with pytest.raises(VaultError, match="used up"):
+        locked._meter.pay("level and spread", PureEvent(1.0), "Totals", "noise")
+
+
+def test_a_table_cannot_be_rewritten_after_its_check():
+    channel = design_channel((0.0, 1.0), 1.0)
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        channel.counts.flags.writeable = True
+
+
+@pytest.mark.parametrize("name", ["_chacha", "_seed", "_keys", "_owner"])
+def test_a_source_of_noise_keeps_its_key_and_its_seed(name):
+    source = NoiseSource(5)
+    with pytest.raises(AttributeError):
+        setattr(source, name, None)
+    with pytest.raises(AttributeError):
+        delattr(source, name)
+    assert source.seeded

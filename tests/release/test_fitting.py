@@ -47,7 +47,7 @@ def test_a_plan_that_was_changed_is_refused_however_cheap_its_stages_look():
     weaker = replace(plan, request=replace(plan.request, epsilon=100.0))  # its channel would be drawn at 100
     for changed in (weaker, replace(plan, delta=0.0), replace(plan, gaussian_coordinates=0)):
         assert changed.events == plan.events
-        with pytest.raises(tv.InputError, match="got one that was changed"):
+        with pytest.raises(tv.InputError, match="got a changed one"):
             tv.fit(OBSERVATIONS, changed)
 
 
@@ -255,6 +255,38 @@ def test_a_mechanism_of_somebody_elses_is_claimed_and_not_publishable():
     plan = WithoutNoise().plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)
     told = tv.fit(OBSERVATIONS, plan).guarantee
     assert (told.status, told.publishable) == ("claimed", False)
-    assert "WithoutNoise is not a mechanism of this library" in told.reasons[0]
+    assert "WithoutNoise is not part of this library" in told.reasons[0]
     inside = tv.WithOffsets(WithoutNoise()).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)
     assert tv.fit(OBSERVATIONS, inside).guarantee.status == "claimed"
+
+
+class OrthogonalCP(tv.CP):
+    """Somebody else's models: they normalise factors, which couples private rows inside a query."""
+
+    def model(self, blocks):
+        return super().model([np.linalg.qr(block)[0] if block.shape[0] > block.shape[1] else block for block in blocks])
+
+
+def test_a_model_of_somebody_elses_is_claimed_and_not_publishable():
+    plan = tv.StatisticPerturbation().plan(OrthogonalCP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)
+    told = tv.fit(OBSERVATIONS, plan).guarantee
+    assert (told.status, told.publishable) == ("claimed", False)
+
+
+def test_a_method_on_an_instance_does_not_run():
+    mechanism = tv.SumPerturbation()
+    object.__setattr__(mechanism, "run", lambda *_: 1 / 0)
+    plan = mechanism.plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)
+    assert tv.fit(OBSERVATIONS, plan).guarantee.status == "proven"
+
+
+def test_a_plan_that_states_another_delta_is_refused():
+    plan = tv.StatisticPerturbation().plan(tv.CP(rank=2), BOUNDS, "value", 1.0, 1e-6, shape=OBSERVATIONS.shape)
+    object.__setattr__(plan, "delta", 1e-30)
+    with pytest.raises(tv.InputError, match="delta that its stages are priced at"):
+        tv.fit(OBSERVATIONS, plan)
+
+
+def test_stages_of_one_name_are_refused_while_planning():
+    with pytest.raises(tv.InputError, match="different names"):
+        tv.OutputPerturbation(blocks=(0, 0)).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)

@@ -63,9 +63,16 @@ def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mech
     return CP(min(RANK_OF_POSTERIOR if shrunk else RANK_OF_OTHERS, sorted(shape)[-2]))
 
 
-def foreign_mechanisms(mechanism: Mechanism) -> tuple[str, ...]:
-    """Names of mechanisms, this one or those that it runs inside, that do not belong to this library."""
-    inside = tuple(name for one in mechanism.inner_mechanisms for name in foreign_mechanisms(one))
+def foreign_parts(mechanism: Mechanism, family: ModelFamily) -> tuple[str, ...]:
+    """Names of what is not this library's own among a mechanism, those that it runs inside, and the model's family.
+
+    Their code runs beside private values: a mechanism holds the vault, and a query builds models of the family.
+    """
+    return (*_foreign_mechanisms(mechanism), *(() if type(family) in (CP, Tucker) else (type(family).__qualname__,)))
+
+
+def _foreign_mechanisms(mechanism: Mechanism) -> tuple[str, ...]:
+    inside = tuple(name for one in mechanism.inner_mechanisms for name in _foreign_mechanisms(one))
     return inside if type(mechanism) in OURS else (type(mechanism).__qualname__, *inside)
 
 

@@ -107,6 +107,9 @@ class Mechanism(ABC):
         covering(self.name, request.unit.kind)
         design = self.design(request)
         inputs = self.public_inputs
+        names = [stage.name for stage in design.stages]
+        if len(set(names)) != len(names):
+            raise InputError(f"stages must have different names, got {names}; rename modes, or name each block once")
         for stage in design.stages:
             if request.delta == 0 and not isinstance(stage.event, PureEvent):
                 raise InputError(

@@ -23,8 +23,10 @@ from tensorveil.mechanisms.base import (
 )
 from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.models.completion import Completion
+from tensorveil.models.cp import CPModel
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
+from tensorveil.models.tucker import TuckerModel
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.contributions import check_width
@@ -93,7 +95,7 @@ class OutputPerturbation(Mechanism):
         checks.fraction("first_share", self.first_share)
         if not isinstance(self.first, Mechanism):
             raise InputError(f"first must be a mechanism, e.g. StatisticPerturbation(), got {self.first!r}; make one")
-        if self.frozen is not None and not isinstance(self.frozen, FactorModel):
+        if self.frozen is not None and type(self.frozen) not in (CPModel, TuckerModel):
             raise InputError(f"frozen must be a CPModel or TuckerModel, got {type(self.frozen).__name__}; make one")
         if self.ridge is not None:
             checks.positive_number("ridge", self.ridge)

@@ -125,7 +125,7 @@ class Guarantee:
         ----------
         plan, receipts : what was paid, and what was answered for it
         seeded, joint : whether the noise came from a seed; whether rows of a mode are withheld
-        foreign : names of mechanisms from outside this library; they might read the data without the vault
+        foreign : names of mechanisms and models that are not this library's: they might reach data around the vault
         stated_modes : modes whose labels the caller declared to be public
         """
         request = plan.request
@@ -133,7 +133,9 @@ class Guarantee:
             raise InputError(
                 "receipts must be for the stages of the plan, got receipts for other stages; run the plan unchanged"
             )
-        reasons = [f"{name} is not a mechanism of this library, so its privacy is not proven" for name in foreign]
+        reasons = [
+            f"{name} is not part of this library, so nobody has proved that it keeps to the vault" for name in foreign
+        ]
         names = tuple(dict.fromkeys(stage.theorem for stage in plan.stages))
         return cls(
             plan.epsilon,

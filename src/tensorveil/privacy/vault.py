@@ -127,19 +127,23 @@ class _Meter:
             if not isinstance(one, PureEvent):
                 raise VaultError(f"stage {name!r} must be pure to be paid in parts, got {one!r}")
             one = PureEvent(epsilon)
-        price = Fraction(one.epsilon) if isinstance(one, PureEvent) else Fraction(1)
-        whole = Fraction(stage.event.count) * (
-            Fraction(stage.event.epsilon) if isinstance(stage.event, PureEvent) else 1
-        )
-        if self.spent.get(name, Fraction(0)) + price > whole:
-            raise VaultError(f"stage {name!r} is used up: the plan prices no further answer")
+        self._spent_with(name, one)
         return stage, one
 
     def pay(self, name: str, paid: Event, query: str, noise: str) -> None:
         """Use up the price of one answer. Called before anything is drawn."""
-        price = Fraction(paid.epsilon) if isinstance(paid, PureEvent) else Fraction(1)
-        self.spent[name] = self.spent.get(name, Fraction(0)) + price
+        self.spent[name] = self._spent_with(name, paid)
         self.receipts.append(Receipt(self.stages[name], query, paid, noise))
+
+    def _spent_with(self, name: str, one: Event) -> Fraction:
+        """What is spent of a stage with one more answer; an error where that is more than the stage has."""
+        price = Fraction(one.epsilon) if isinstance(one, PureEvent) else Fraction(1)
+        event = self.stages[name].event
+        whole = Fraction(event.count) * (Fraction(event.epsilon) if isinstance(event, PureEvent) else 1)
+        spent = self.spent.get(name, Fraction(0)) + price
+        if spent > whole:
+            raise VaultError(f"stage {name!r} is used up: the plan prices no further answer")
+        return spent
 
 
 @final
@@ -211,7 +215,10 @@ class Vault:
         """The sums of a query with noise, each part paid by a stage of its own; the data are read once."""
         changes = query.sensitivity(self.unit)
         events = self._paid(stages, query, changes, epsilon)
-        shards = self._sampled(events[0]) if isinstance(events[0], SampledGaussianEvent) else self._shards
+        sampled = [event for event in events if isinstance(event, SampledGaussianEvent)]
+        if sampled and len(events) > 1:
+            raise VaultError("a query of a sample of the units must have one part, got several")
+        shards = self._sampled(sampled[0]) if sampled else self._shards
         totals = query.finish(self._engine.sum(query.of, shards))
         return [self._noised(*part) for part in zip(totals, events, changes, strict=True)]
 
@@ -234,9 +241,11 @@ class Vault:
         Symbols of several observations of one cell are put in order, because the order of rows is not public.
         """
         name = self._prefix + stage
-        paid, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
+        if type(channel) is not Channel:
+            raise VaultError(f"a channel must be a Channel, whose table is checked, got {type(channel).__name__}")
         pattern = self.pattern
         changes = query.changes(pattern)
+        paid, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
         if not isinstance(event, PureEvent) or Fraction(channel.epsilon) * changes > Fraction(event.epsilon):  # [L10]
             raise VaultError(f"stage {paid.name!r} pays {event}, got {changes} symbols at {channel.epsilon} each")
         self._meter.pay(name, event, type(query).__qualname__, f"channel of epsilon {channel.epsilon:g} per value")

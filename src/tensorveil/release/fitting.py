@@ -11,10 +11,11 @@ from tensorveil import checks
 from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.auto import Choice, choose, family_of, foreign_mechanisms
+from tensorveil.mechanisms.auto import Choice, choose, family_of, foreign_parts
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
+from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.bounds import Bounds, check_public, clip
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise.exact import ExactNoise
@@ -181,6 +182,8 @@ def fit(
             f"delta must be below 1/{len(observations):,}, one over the number of values, "
             f"got {plan.delta:g}; plan again"
         )
+    if plan.delta != (0.0 if all(isinstance(event, PureEvent) for event in plan.events) else plan.request.delta):
+        raise InputError("a plan must state the delta that its stages are priced at, got another; plan anew")
     if plan.epsilon < price(plan.events, plan.request, plan.gaussian_coordinates):
         raise InputError("a plan must state at least the cost of its stages, got less; make it with plan()")
     if observations.mode_names != names:  # a plan without names takes those of the observations
@@ -192,13 +195,13 @@ def fit(
         plan.mechanism.check_pattern(Pattern(data.coordinates, data.shape, data.unit), plan)
     with paying(ledger, dataset, plan, observations, trusted) as reservation:
         vault = Vault([data], plan.stages, plan.gaussian_coordinates, source)
-        completion = plan.mechanism.run(vault, plan, progress)
+        completion = type(plan.mechanism).run(plan.mechanism, vault, plan, progress)  # no attribute of an instance
         guarantee = Guarantee.of_run(
             plan,
             vault.receipts,
             seeded=not trusted,
             joint=completion.withheld_mode is not None,
-            foreign=foreign_mechanisms(plan.mechanism),
+            foreign=foreign_parts(plan.mechanism, plan.request.family),
             stated_modes=observations.stated_modes,
         )
         return Release(

@@ -78,7 +78,7 @@ def test_a_gaussian_event_buys_no_pure_noise():
 @pytest.mark.parametrize("replace", [True, False])
 def test_a_sample_of_the_units_needs_its_theorem_and_its_neighbours(replace):
     stage = event_stage(SampledGaussianEvent(1.0, 0.5, 1, replace), Law.GAUSSIAN)
-    with pytest.raises(VaultError, match="does not cover|another kind of neighbours"):
+    with pytest.raises(VaultError, match=r"does not cover|another kind of neighbours"):
         Vault([shard()], [stage], 9, NoiseSource(1)).answer("level and spread", Totals(pure=False))
 
 

@@ -66,7 +66,7 @@ class Channel:
             raise InputError(f"counts must be at least 0 and add up to 2^{BITS} in every row, got others; round again")
         if weights.shape != (len(grid),) or not (weights > 0).all():
             raise InputError(f"weights must be one positive number a level, got {weights.shape}; use equal ones")
-        counts.flags.writeable = False
+        counts = np.frombuffer(counts.tobytes(), dtype=np.int64).reshape(counts.shape)  # of bytes: never writeable
         object.__setattr__(self, "levels", grid)
         object.__setattr__(self, "counts", counts)
         object.__setattr__(self, "weights", weights / weights.sum())

@@ -43,11 +43,15 @@ class SecretWords:
 
     __slots__ = ("_chacha", "_keys", "_owner", "_seed")
 
+    _chacha: np.random.Generator
+    _keys: int
+    _owner: tuple[int, int]
+    _seed: int | None
     generator: ClassVar[str] = f"ChaCha20 ({ROUNDS} rounds)"
 
     def __init__(self, seed: int | None = None) -> None:
-        self._seed = checks.seed(seed)
-        self._keys = 0
+        object.__setattr__(self, "_seed", checks.seed(seed))
+        object.__setattr__(self, "_keys", 0)
         self._take_new_key()
 
     @property
@@ -56,9 +60,12 @@ class SecretWords:
         return self._seed is not None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "_seed" and hasattr(self, name):
-            raise AttributeError("a seed is given once: noise that came from it stays known; make a new NoiseSource")
+        if name in SecretWords.__slots__:
+            raise AttributeError(f"{name} is set once, when a NoiseSource is made; make a new one")
         super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name} of a NoiseSource cannot be taken away; make a new one")
 
     def _words(self, count: int) -> NDArray[np.uint64]:
         return np.asarray(self._generator().bit_generator.random_raw(count), dtype=np.uint64)
@@ -70,12 +77,13 @@ class SecretWords:
         return self._chacha
 
     def _take_new_key(self) -> None:
-        self._owner = (os.getpid(), _forks)
+        object.__setattr__(self, "_owner", (os.getpid(), _forks))
         fresh = secrets.token_bytes(32)
         if self._seed is not None:
             fresh = hashlib.sha256(f"tensorveil noise {self._seed} {self._keys}".encode()).digest()
-        self._keys += 1
-        self._chacha = np.random.Generator(ChaCha(key=int.from_bytes(fresh, "little"), rounds=ROUNDS))
+        object.__setattr__(self, "_keys", self._keys + 1)
+        words = np.random.Generator(ChaCha(key=int.from_bytes(fresh, "little"), rounds=ROUNDS))
+        object.__setattr__(self, "_chacha", words)
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise TypeError("a NoiseSource must not be copied or pickled: noise used twice cancels; make a new one")

@@ -45,6 +45,8 @@ def own_rows(shard: BoundedObservations, reading: Reading, model: FactorModel, m
     row_matrices(*blocks, weights, limits, H)
     matrices = square_matrices(H / STATISTIC_STEPS, width)
     ridge = max(ROW_RIDGE * typical_feature(model, mode) ** 2 / limit**2, 1e-9)
-    rows = np.linalg.solve(matrices + ridge * np.eye(width), (g / STATISTIC_STEPS)[..., None])[..., 0] / limit
+    values, vectors = np.linalg.eigh(matrices)  # rounding may leave a matrix a little indefinite
+    turned = np.einsum("kij,ki->kj", vectors, g / STATISTIC_STEPS) / (np.maximum(values, 0.0) + ridge)
+    rows = np.einsum("kij,kj->ki", vectors, turned) / limit
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(1.0, lengths / math.sqrt(width)))
