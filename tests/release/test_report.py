@@ -201,7 +201,7 @@ def test_what_is_rounded_is_never_told_too_small(epsilon, monkeypatch):
         assert epsilon <= float(shown_epsilon) < epsilon * 1.001
         assert 1.2345e-6 <= float(shown_delta) <= 1.235e-6
     if epsilon < 10:
-        [factor] = re.findall(r"at most by the factor ([\d.]+)", page.text)
+        [factor] = re.findall(r"by a factor of at most ([\d.]+) \(e to the power", page.text)
         assert np.exp(epsilon) <= float(factor) < np.exp(epsilon) * 1.02
     [chance] = re.findall(r"1 in ([\d,]+)", page.text)
     assert 1.2345e-6 <= 1 / int(chance.replace(",", "")) < 1.23451e-6
