@@ -23,19 +23,19 @@ First choose the unit, which says what is protected.
 |---|---|---|
 """
 ADVICE = """
-Then choose the mechanism. Each cell names the theorem ([proofs/](proofs)) and says whether pure privacy (delta = 0) is possible. An
-empty cell means that there is no theorem: planning raises `UnprovenError`.
+Then choose the mechanism. Each cell names the theorem ([proofs/](proofs)) and says whether pure privacy (delta = 0) is
+possible. An empty cell means that there is no theorem: planning raises `UnprovenError`.
 
 """
 RULES = """
 - If nobody but the owner of a value may see it, randomize it at the source with `InputPerturbation().randomize(...)`.
-- For the unit `value` with ratings or other values on a small grid, use `InputPerturbation` (the optimal channel) from about
-  epsilon 2.
-- For small epsilon (below about 2 under `value`, below 10 under `entry`), use `SumPerturbation`. It falls back to the private
-  mean if nothing else can be estimated.
+- For the unit `value` with ratings or other values on a small grid, use `InputPerturbation` (the optimal channel) from
+  about epsilon 2.
+- For small epsilon (below about 2 under `value`, below 10 under `entry`), use `SumPerturbation`. It falls back to the
+  private mean if nothing else can be estimated.
 - For many observations (10^5 or more) and delta above 0, use `GradientPerturbation`, under `value` and `entry`.
-- If indices have levels of their own (strict and lenient users), `WithOffsets(mechanism)` releases a mean and offsets first and
-  then runs the mechanism on the residuals, for the same units.
+- If indices have levels of their own (strict and lenient users), `WithOffsets(mechanism)` releases a mean and offsets
+  first and then runs the mechanism on the residuals, for the same units.
 - `InputPerturbation` under `slice` needs `at_most` and adds noise to every cell, so it suits only small tensors.
 - For the unit `slice` (all data of one user), use `SumPerturbation`. Users keep their own rows (joint privacy) and call
   `release.personalize(own_observations)`.
