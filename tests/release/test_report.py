@@ -391,5 +391,8 @@ def test_colours_can_be_told_from_their_ground():
 def test_the_first_screen_says_how_much_almost_is():
     """At epsilon 5 readers may learn a lot: the word alone would mislead who signs."""
     first = Page(report_html(release := release_of(epsilon=5.0, delta=0.0), Certificate.of(release))).text
-    assert "“Almost” is a factor of up to 149 in probability." in first
-    assert "“Almost” is a factor of up to 2.72 in probability, and δ on top." in Page(PAGES["proven"]).text
+    assert "the probability of any conclusion changes by a factor of at most 149." in first
+    assert (
+        "the probability of any conclusion changes by a factor of at most 2.72, plus at most δ."
+        in Page(PAGES["proven"]).text
+    )

@@ -117,7 +117,7 @@ class InputPerturbation(Mechanism):
     unit value: one observed value is replaced by any other; which cells are observed is public
     values clipped to [1, 5]
     price: epsilon 1 (asked for 1)
-    - values: channel on 5 levels, epsilon 1 per value; sensitivity 1 value [input-values]
+    - values: channel on 5 levels, epsilon 1; sensitivity 1 value [input-values]
     """
 
     noise: str | None = None
@@ -214,7 +214,7 @@ class InputPerturbation(Mechanism):
             return Stage(VALUES, "input-centred", event, sensitivity, Law.SEVERAL, what), most
         if most == 1:
             channel_on(self.levels, request.bounds, request.epsilon)  # an error now rather than after reading
-        what = f"channel on {levels} levels, epsilon {request.epsilon:g}{'' if most == 1 else ' / k'} per value"
+        what = f"channel on {levels} levels{'' if most == 1 else f', epsilon {request.epsilon:g} / k per value'}"
         return Stage(VALUES, "input-values", event, sensitivity, Law.CHANNEL, what), most
 
     def _check_features(self, request: Request, dense: bool) -> None:
