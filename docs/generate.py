@@ -54,27 +54,29 @@ INTRODUCTION = """# Choose a mechanism
 
 <!-- made by `make docs` from the code: change docs/generate.py, not this page -->
 
-First choose the unit: whose privacy is promised.
+First choose the unit, which says what is protected.
 
 | unit | neighbouring data sets differ in | public besides the shape |
 |---|---|---|
 """
 ADVICE = """
-Then the mechanism. A cell names the theorem ([proofs/](proofs)) and whether pure privacy (delta = 0) is possible; an
-empty cell has no theorem and raises `UnprovenError`, whatever the options.
+Then choose the mechanism. Each cell names the theorem ([proofs/](proofs)) and says whether pure privacy (delta = 0) is
+possible. An empty cell means that there is no theorem: planning raises `UnprovenError`.
 
 """
 RULES = """
-- Nobody but the holder of a value may see it, not even you: `InputPerturbation().randomize(...)` at the source.
-- Unit `value`, ratings or other values on a small grid: `InputPerturbation` (the optimal channel) from epsilon 2 or so.
-- Small epsilon (`value` below 2 or so, `entry` below 10): `SumPerturbation`; never worse than the private mean.
-- Many observations (some 10^5 or more) and delta above 0: `GradientPerturbation`, for `value` and `entry` alike.
-- Indices with levels of their own (strict and lenient users): `WithOffsets(mechanism)` buys a mean and offsets first,
-  then runs any of the four on what they leave, for the same units.
-- `InputPerturbation` under `slice` needs `at_most`, and noises every cell of the box: for small boxes only.
-- Unit `slice` (a whole user): `SumPerturbation`; users keep their own rows (joint privacy) and call
+- If nobody but the owner of a value may see it, randomize it at the source with `InputPerturbation().randomize(...)`.
+- For the unit `value` with ratings or other values on a small grid, use `InputPerturbation` (the optimal channel) from
+  about epsilon 2.
+- For small epsilon (below about 2 under `value`, below 10 under `entry`), use `SumPerturbation`. It falls back to the
+  private mean if nothing else can be estimated.
+- For many observations (10^5 or more) and delta above 0, use `GradientPerturbation`, under `value` and `entry`.
+- If indices have levels of their own (strict and lenient users), `WithOffsets(mechanism)` releases a mean and offsets
+  first and then runs the mechanism on the residuals, for the same units.
+- `InputPerturbation` under `slice` needs `at_most` and adds noise to every cell, so it suits only small tensors.
+- For the unit `slice` (all data of one user), use `SumPerturbation`. Users keep their own rows (joint privacy) and call
   `release.personalize(own_observations)`.
-- The algorithms of `tensorveil.published` are *claimed*, not proven: for comparison only.
+- The algorithms of `tensorveil.published` are *claimed*, not proven. Use them only for comparison.
 
 Measured accuracy: [experiments/README.md](../experiments/README.md).
 """

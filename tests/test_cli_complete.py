@@ -120,7 +120,7 @@ def test_a_configuration_file_is_read_and_options_win_over_it(ratings, tmp_path)
         (["--bin", "day"], "bin must be MODE=SOMETHING"),
         (["--shape", "a,b"], "shape must be whole numbers"),
         (["--ledger", "L.sqlite"], "--ledger and --dataset"),
-        (["--ledger", "L.sqlite", "--dataset", "x"], "make it with tensorveil ledger create"),
+        (["--ledger", "L.sqlite", "--dataset", "x"], "create it with tensorveil ledger create"),
         (["--value", "stars"], "stars"),
         (["--columns", "user"], "columns"),
     ],

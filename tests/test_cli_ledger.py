@@ -102,13 +102,16 @@ def test_two_data_sets_in_one_file(run, path):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (("show", "none.sqlite"), "make it with tensorveil ledger create"),
+        (("show", "none.sqlite"), "create it with tensorveil ledger create"),
         (("export", "none.sqlite"), "existing file"),
         (("create", "L.sqlite", "--dataset", "x", "--unit", "person", "--epsilon", "1"), "unit"),
         (("create", "L.sqlite", "--dataset", "x", "--unit", "value", "--epsilon", "-1"), "epsilon"),
         (("create", "L.sqlite", "--dataset", "x", "--unit", "value", "--epsilon", "1", "--delta", "1"), "delta"),
         (("create", "L.sqlite", "--dataset", "x", "--unit", "value"), "--epsilon"),
-        (("raise", "PATH", "--dataset", "books", "--epsilon", "3", "--why", "more"), "one of the ledger's"),
+        (
+            ("raise", "PATH", "--dataset", "books", "--epsilon", "3", "--why", "more"),
+            "one of the data sets in the ledger",
+        ),
         (("raise", "PATH", "--dataset", "films", "--epsilon", "0.5", "--why", "less"), "new total"),
         (("raise", "PATH", "--dataset", "films", "--epsilon", "3", "--why", ""), "why"),
     ],
@@ -124,13 +127,13 @@ def test_wrong_input_is_one_error_with_status_2(run, path, tmp_path, monkeypatch
 
 def test_a_refusal_of_the_ledger_has_status_3(monkeypatch, capsys):
     def refusing():
-        raise tv.BudgetError("the budget must cover the release, got more; ask for less")
+        raise tv.BudgetError("the budget must cover the release, got more; request less")
 
     monkeypatch.setattr(cli, "app", refusing)
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 3
-    assert "ask for less" in capsys.readouterr().err
+    assert "request less" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["create", "show", "raise", "record", "export"])

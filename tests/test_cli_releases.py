@@ -127,11 +127,11 @@ def test_evaluate_gives_errors_beside_the_floor_and_warns(tmp_path):
     told = json.loads(run("evaluate", folder, source, "--json").stdout)
     assert told["rmse"] == pytest.approx(tv.rmse(truth, release.predict(CELLS)))
     assert (told["rows"], told["unknown_rows"]) == (120, 0)
-    assert "leak if published" in told["warning"]
+    assert "do not publish them" in told["warning"]
     text = run("evaluate", folder, source).output
     assert f"{told['rmse']:.4f}" in text
     assert f"{told['release_mean_rmse']:.4f}" in text
-    assert "leak if published" in text
+    assert "do not publish them" in text
     renamed = write(tmp_path / "renamed.csv", {**cells(range(120)), "stars": truth.tolist()})
     with pytest.raises(tv.InputError, match="rating"):
         run("evaluate", folder, renamed)
@@ -213,7 +213,7 @@ def test_compare_warns_when_units_differ():
     assert "cannot be compared" in text
     assert "statistic perturbation" in text
     assert "warning" not in run("compare", first, first).output
-    assert "not both are for publication" in run("compare", second, saved("seeded")[1]).output
+    assert "at least one release is not for publication" in run("compare", second, saved("seeded")[1]).output
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_compare_warns_when_units_differ():
         (("predict", "DIR", "cells.csv", "--out", "no/such/folder/x.csv"), "writable folder"),
         (("predict", "DIR", "cells.csv", "--mode", "film", "--out", "x.csv"), "--top"),
         (("predict", "DIR", "cells.csv", "--top", "0", "--out", "x.csv"), "--top must be at least 1"),
-        (("predict", "DIR", "cells.csv", "--top", "3", "--out", "x.csv"), "must be free"),
+        (("predict", "DIR", "cells.csv", "--top", "3", "--out", "x.csv"), "must leave out one of the modes"),
         (("predict", "DIR", "cells.csv", "--unknown", "guess", "--out", "x.csv"), "^--unknown must be"),
         (("predict", "none", "cells.csv", "--out", "x.csv"), "must be a folder"),
         (("evaluate", "DIR", "cells.csv"), "rating"),

@@ -246,7 +246,7 @@ def test_a_wrong_argument_is_one_clear_error(changed, message):
 def test_wrong_scores_are_one_clear_error():
     with pytest.raises(tv.InputError, match="without NaN"):
         lower_bound_from_scores([math.nan] * 20, [0.0] * 20)
-    with pytest.raises(tv.InputError, match="one number of runs"):
+    with pytest.raises(tv.InputError, match="same number of runs"):
         lower_bound_from_scores([0.0] * 20, [0.0] * 30)
 
 

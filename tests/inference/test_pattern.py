@@ -80,5 +80,5 @@ def test_given_features_are_brought_to_one_scale_or_refused():
     np.testing.assert_allclose(made[1], np.array([[-1.0], [0.0], [1.0]]) * np.sqrt(1.5))  # a constant column is dropped
     with pytest.raises(InputError, match=r"features\[1\] must be finite"):
         given_features([None, [[1.0]]], (2, 3))
-    with pytest.raises(InputError, match="one matrix or None a mode"):
+    with pytest.raises(InputError, match="one matrix or None per mode"):
         given_features([None], (2, 3))

@@ -162,7 +162,7 @@ def test_fewer_sweeps_for_small_data_and_progress_is_told():
 
 def test_wrong_use_is_an_error():
     where = np.zeros((2, 2), dtype=np.uint32)
-    with pytest.raises(InputError, match="one a row of coordinates"):
+    with pytest.raises(InputError, match="one value per row of coordinates"):
         Posterior().solve(where, NoisyNumbers([1.0]), CP(1), (4, 3))
     with pytest.raises(InputError, match="sweeps"):
         Posterior(sweeps=0)

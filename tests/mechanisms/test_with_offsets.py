@@ -67,5 +67,5 @@ def test_input_perturbation_can_come_after_offsets_at_any_budget(unit, epsilon, 
 
 @pytest.mark.parametrize("wrong", ["input", tv.InputPerturbation, None])
 def test_what_comes_after_offsets_is_a_mechanism(wrong):
-    with pytest.raises(tv.InputError, match="mechanism must be one"):
+    with pytest.raises(tv.InputError, match="mechanism must be an instance"):
         tv.WithOffsets(wrong)

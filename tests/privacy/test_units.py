@@ -55,7 +55,7 @@ def test_a_unit_of_single_observations_must_not_name_a_mode(text):
 
 @pytest.mark.parametrize("text", ["value", "entry"])
 def test_at_most_goes_with_slices_only(text):
-    with pytest.raises(InputError, match="at_most must go with a slice unit"):
+    with pytest.raises(InputError, match="at_most must be used with a slice unit"):
         Unit.of(text, at_most=3)
 
 

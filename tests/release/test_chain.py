@@ -180,7 +180,7 @@ def test_a_file_that_somebody_holds_is_waited_for_and_then_refused(written, monk
     monkeypatch.setattr(chain, "PATIENCE", 0.05)
     with closing(sqlite3.connect(written.path, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(tv.BudgetError, match="must be free"):
+        with pytest.raises(tv.BudgetError, match="must become free"):
             written.append(lambda _: {"kind": "four"})
     written.append(lambda _: {"kind": "four"})
     assert len(written.read()) == 4

@@ -150,8 +150,8 @@ def test_the_best_of_a_mode_name_each_index_once_at_its_best_cell():
 def test_what_is_asked_of_the_best_must_make_sense():
     release = made("gaussian")
     for known, options, rule in (
-        (columns(), {}, "must be free"),
-        ({"user": ["cyd"]}, {"distinct": "user"}, "must not be a column"),
+        (columns(), {}, "must leave out one of the modes"),
+        ({"user": ["cyd"]}, {"distinct": "user"}, "must not have a column of the ranked mode"),
         ({"user": ["zoe"]}, {}, "must be known"),
         ({"user": ["cyd"]}, {"distinct": "cinema"}, "mode must be"),
     ):
@@ -192,6 +192,6 @@ def test_a_first_row_that_was_taken_for_a_header_is_not_told():
     with pytest.raises(tv.InputError, match=r"must have the columns .* without a header") as refused:
         made("gaussian").predict_table(pa.table(row))
     assert "ann" not in str(refused.value)
-    with pytest.raises(tv.InputError, match="must be in a column") as refused:
+    with pytest.raises(tv.InputError, match="must have a column") as refused:
         evaluate_table(made("gaussian"), pa.table(row))
     assert "ann" not in str(refused.value)

@@ -201,7 +201,7 @@ def test_what_is_rounded_is_never_told_too_small(epsilon, monkeypatch):
         assert epsilon <= float(shown_epsilon) < epsilon * 1.001
         assert 1.2345e-6 <= float(shown_delta) <= 1.235e-6
     if epsilon < 10:
-        [factor] = re.findall(r"at most by the factor ([\d.]+)", page.text)
+        [factor] = re.findall(r"by a factor of at most ([\d.]+) \(e to the power", page.text)
         assert np.exp(epsilon) <= float(factor) < np.exp(epsilon) * 1.02
     [chance] = re.findall(r"1 in ([\d,]+)", page.text)
     assert 1.2345e-6 <= 1 / int(chance.replace(",", "")) < 1.23451e-6
@@ -391,5 +391,8 @@ def test_colours_can_be_told_from_their_ground():
 def test_the_first_screen_says_how_much_almost_is():
     """At epsilon 5 readers may learn a lot: the word alone would mislead who signs."""
     first = Page(report_html(release := release_of(epsilon=5.0, delta=0.0), Certificate.of(release))).text
-    assert "“Almost” is a factor of up to 149 in probability." in first
-    assert "“Almost” is a factor of up to 2.72 in probability, and δ on top." in Page(PAGES["proven"]).text
+    assert "the probability of any conclusion changes by a factor of at most 149." in first
+    assert (
+        "the probability of any conclusion changes by a factor of at most 2.72, plus at most δ."
+        in Page(PAGES["proven"]).text
+    )

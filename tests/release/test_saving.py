@@ -143,7 +143,7 @@ def test_a_missing_a_linked_and_an_executable_file_are_refused(tmp_path, name):
         tv.Release.load(folder)
     (tmp_path / "elsewhere").write_bytes(data)
     (folder / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(tv.InputError, match="plain file"):
+    with pytest.raises(tv.InputError, match="regular file"):
         tv.Release.load(folder)
 
 

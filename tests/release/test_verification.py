@@ -333,4 +333,4 @@ def test_a_release_that_names_a_reservation_of_another_price_is_in_doubt(tmp_pat
     replace(dear, ledger=cheap.ledger, paid_by=None).save(tmp_path / "dear")
     found = [check for check in verify(tmp_path / "dear", ledger.path) if check.state == "doubt"]
     assert [check.name for check in found] == ["ledger"]
-    assert "another price" in found[0].found
+    assert "another cost" in found[0].found

@@ -93,7 +93,7 @@ class StatisticPerturbation(Mechanism):
         ranks = request.family.ranks_for(request.shape)
         if request.family.name == "tucker" and np.prod(ranks) > MAX_CORE_CELLS:
             raise SizeError(
-                f"the core must have at most {MAX_CORE_CELLS} cells here, ranks {ranks} give {np.prod(ranks)}; "
+                f"the core must have at most {MAX_CORE_CELLS} cells here, got {np.prod(ranks)} for ranks {ranks}; "
                 "lower them or use gradient perturbation"
             )
         check_width(max(ranks))

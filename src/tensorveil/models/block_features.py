@@ -1,4 +1,4 @@
-"""Features of a block: what multiplies its rows in a prediction; and how long they are, judged by a model alone."""
+"""Features of a block: the numbers that multiply its rows in a prediction, and their length by the model."""
 
 from __future__ import annotations
 

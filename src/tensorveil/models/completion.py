@@ -39,7 +39,7 @@ class Completion:
         False for the published algorithms, which have no bounds: then the factors alone predict, on the scale of the
         values.
     draws : PosteriorDraws or None
-        What predicts, if given; offsets and factors are then posterior means, for a picture of the model.
+        If given, predictions come from the draws; offsets and factors are then posterior means, for display.
     """
 
     offsets: Offsets
@@ -72,11 +72,11 @@ class Completion:
         return self._uncentred(self.centred(self._checked(coordinates)))
 
     def interval(self, coordinates: ArrayLike, share: float = 0.9, of: str = "value") -> tuple[Floats, Floats]:
-        """Lower and upper ends between which a value lies with this chance, by the posterior.
+        """Lower and upper ends between which a value lies with this posterior probability.
 
         Parameters
         ----------
-        of : "value": a value that would be observed there; "mean": what the model expects of it
+        of : "value" for an observed value, "mean" for its expectation under the model
         """
         checks.fraction("interval", share)
         checks.choice("of", of, TARGETS)
@@ -105,6 +105,6 @@ class Completion:
             if (wanted != self.owned_index).any():
                 raise InputError(
                     f"coordinates must be those of index {self.owned_index} of mode {self.withheld_mode}, whose owner "
-                    "personalized this model, got others; every owner predicts for itself"
+                    "personalized this model, got others; each owner can predict only for itself"
                 )
         return where

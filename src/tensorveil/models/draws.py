@@ -1,4 +1,4 @@
-"""Draws of a model from its posterior: their predictions are averaged, and their spread says how sure these are."""
+"""Draws of a model from its posterior: predictions are averages over draws, their spread is the uncertainty."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PosteriorDraws:
             "levels": (len(self.levels),),
         }
         if count == 0:
-            raise InputError("draws must be one or more, got none; sample longer")
+            raise InputError("there must be at least one draw, got none; sample longer")
         for name, shape in wanted.items():
             small = name in ("parameters", "offsets")
             array = np.array(getattr(self, name), dtype=np.float32 if small else np.float64, order="C")
@@ -100,10 +100,10 @@ class PosteriorDraws:
     def interval(
         self, coordinates: Coordinates, offsets: Offsets, share: float, of: str = "value"
     ) -> tuple[Floats, Floats]:
-        """Lower and upper ends, centred, between which a value (or its mean) lies with this posterior chance.
+        """Lower and upper ends, centred, between which a value (or its mean) lies with this posterior probability.
 
-        With levels, a value's ends are levels: the fewest in a row that together have this chance at least, and of
-        those the likeliest. Whole levels cannot have just this chance, so that more values lie inside than asked for.
+        With levels, a value's ends are levels: the shortest run of levels with at least this probability, and the
+        most likely one of these. Levels are discrete, so the coverage may exceed the requested probability.
         """
         if len(self.levels) and of == "value":
             found = [self._likeliest(part, offsets, share) for part in self._parts(coordinates)]

@@ -25,7 +25,7 @@ class ModelFamily(ABC):
 
     @abstractmethod
     def ranks_for(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Number of columns of each mode's factor matrix; raises InputError where the ranks do not suit the shape."""
+        """Number of columns of each mode's factor matrix; raises InputError if the ranks do not fit the shape."""
 
     @abstractmethod
     def block_shapes(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

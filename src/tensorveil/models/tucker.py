@@ -73,7 +73,7 @@ class TuckerModel(FactorModel):
         if cells.shape != columns:
             raise InputError(
                 f"core must have the shape of the factors' numbers of columns {columns}, got {cells.shape}; "
-                "give core and factors of one model"
+                "give core and factors of the same model"
             )
         check_core(cells.shape)
         super().__init__(factors, cells)

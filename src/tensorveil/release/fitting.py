@@ -174,7 +174,7 @@ def fit(
         )
     if observations.mode_names != names and plan.public_inputs:
         raise InputError(
-            f"a plan with features must name the modes {list(observations.mode_names)}, got none of the names; "
+            f"a plan with features must name the modes {list(observations.mode_names)}, got a plan without them; "
             "plan with mode_names"
         )
     if plan.request.unit.kind == "value" and plan.delta >= 1 / len(observations):  # how many there are is public

@@ -75,7 +75,7 @@ def predict_rows(release: Release, table: Any, unknown: str = "error", *, model:
     if missing and unknown == "error":
         told = ", ".join(f"{count:,} of {name}" for name, count in missing.items())
         raise InputError(
-            f"labels must be known to the release, got rows with others: {told}; leave those rows out, "
+            f"labels must be known to the release, got rows with unknown labels: {told}; leave these rows out, "
             'or pass unknown="offsets" to predict them from the offsets of their known labels'
         )
     values = np.empty(len(where))

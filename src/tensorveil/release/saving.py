@@ -82,8 +82,8 @@ def _tell_ledger(ledger: Ledger, certificate: Certificate, target: Path) -> None
         ledger.saved(certificate)
     except TensorveilError as error:
         raise SpentError(
-            f"{target} was written whole, but the ledger could not be told: {error}; "
-            "tell it with: tensorveil ledger record LEDGER DIR"
+            f"{target} was written completely, but the ledger could not record it: {error}; "
+            "run: tensorveil ledger record LEDGER DIR"
         ) from error
 
 

@@ -55,7 +55,7 @@ FLOOR = 1e-12  # of the variance of the values: the least residual variance, so 
 @final
 @dataclass(frozen=True)
 class ALSRun:
-    """What a run of ALS gives: prediction = offsets + model.
+    """The result of ALS: prediction = offsets + model.
 
     Attributes
     ----------
@@ -90,12 +90,12 @@ class ALS:
     ----------
     sweeps : passes over all blocks, at most; a fit ends before when the loss no longer falls
     regularization : lambda of every block and of the offsets; None: by the rule above, its multiple chosen by the error
-        on a tenth of the observations, which the last fit then includes. If no factors predict those better than the
-        offsets alone, beyond chance, the factors are zero: of pure noise the model is (nearly) the mean. Beyond four
+        on a tenth of the observations, which the last fit then includes. If factors do not predict those significantly
+        better than the offsets alone, the factors are zero: for pure noise the model is (nearly) the mean. Beyond four
         million observations the rule is taken as it is.
-    offsets : whether to fit a mean and one shrunk offset an index; False: factors alone
+    offsets : whether to fit a mean and one shrunk offset per index; False: factors only
     tolerance : a fit ends when a sweep lowers the loss by less than this share
-    threads : None: one per core. The result does not depend on it.
+    threads : number of threads; None: one per core. The result does not depend on it.
     precision : "double" or "single", of CP models of large data: half the memory and time, the same error to 3 digits
 
     Examples
@@ -194,13 +194,13 @@ class _State:
     losses: list[float] = field(default_factory=list)
 
     def copy(self) -> _State:
-        """The same, to be changed alone."""
+        """A copy that can be modified independently."""
         return replace(
             self, parameters=self.parameters.copy(), modes=[part.copy() for part in self.modes], losses=[*self.losses]
         )
 
     def offsets(self) -> Offsets:
-        """Mean and offsets as they are."""
+        """The current mean and offsets."""
         return Offsets(self.mean, self.modes or [None] * self.model.order)
 
     def predict(self, coordinates: Coordinates) -> Floats:
@@ -216,7 +216,7 @@ class _State:
 
 @dataclass
 class _Fit:
-    """One call of `solve`: what all its fits share."""
+    """The state that all fits of one call of `solve` share."""
 
     solver: ALS
     family: ModelFamily

@@ -185,8 +185,8 @@ def spectral_start(
 ) -> Floats:
     """Start values: the leading eigenvectors of every mode, the core that fits them best, and for CP its CP model.
 
-    Random start values leave noisy tensors of three and more modes at the trivial solution; the eigenvectors of
-    the pairwise products, noise-free on average since no entry is paired with itself, do not.
+    From random start values, fits of noisy tensors of three and more modes stay at the trivial solution. The
+    eigenvectors of the pairwise products avoid this. Their noise averages out, since no entry is paired with itself.
     """
     largest = int(MAX_CORE_CELLS ** (1 / model.order) + 1e-9)
     shape, wanted = model.shape, model.ranks

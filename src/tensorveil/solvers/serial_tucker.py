@@ -1,4 +1,4 @@
-"""Passes of descent over a Tucker model, one entry after the other; the same face as `Strata`."""
+"""Passes of descent over a Tucker model, one entry after the other; with the same interface as `Strata`."""
 
 from __future__ import annotations
 

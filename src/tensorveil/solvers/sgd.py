@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, one entry a step: the paper's solver of Eq. (cp) and Eq. (tucker)."""
+"""Stochastic gradient descent, one entry per step: the paper's solver of Eq. (cp) and Eq. (tucker)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StepNoise(Protocol):
 @final
 @dataclass(frozen=True, eq=False)
 class SGDRun:
-    """What a run of SGD gives.
+    """The result of SGD.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class SGD:
 
         Raises
         ------
-        DivergenceError : where a residual or a parameter stops being finite
+        DivergenceError : if a residual or a parameter is no longer finite
         """
         generator = np.random.default_rng(checks.seed(seed))
         first = self.start.model(family, observations.shape, generator)
@@ -169,7 +169,7 @@ class SGD:
                     break
             if not (np.isfinite(loss) and np.isfinite(parameters).all()):
                 raise DivergenceError(
-                    f"SGD must stay finite, but diverged in iteration {iteration + 1} of {self.iterations}; "
+                    f"SGD must stay finite, got divergence in iteration {iteration + 1} of {self.iterations}; "
                     f"lower learning_rate ({self.learning_rate:g}), scale the values, or use less noise",
                     iteration + 1,
                 )

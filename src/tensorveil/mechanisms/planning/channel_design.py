@@ -1,4 +1,4 @@
-"""The design of channels: which table of chances keeps most of what values tell, within an epsilon.
+"""The design of channels: the table of probabilities that keeps the most information at a given epsilon.
 
 Nothing here is trusted: a `Channel` checks its own table.
 """
@@ -29,9 +29,9 @@ MARGINS = (2.0**-32, 2.0**-24, 2.0**-16)  # share of epsilon left for rounding t
 @final
 @dataclass(frozen=True)
 class LatentPrior:
-    """A public belief about the values: a latent N(theta, spread^2) rounded to a level, theta N(mean, mean_std^2).
+    """A public prior for the values: a latent N(theta, spread^2) rounded to a level, theta N(mean, mean_std^2).
 
-    A wrong belief costs accuracy, never privacy.
+    A wrong prior costs accuracy, never privacy.
     """
 
     mean: float
@@ -106,10 +106,10 @@ def design_channel(levels: Sequence[float], epsilon: float, prior: LatentPrior |
 
 
 def telling_channel(best: Channel, epsilon: float) -> Channel:
-    """A channel, mixed with a little randomized response, whose symbols tell how often each level occurs.
+    """A channel, mixed with a little randomized response, whose symbols show how often each level occurs.
 
-    The best channel may take levels for one. How often each of them occurs is then known to the prior alone, and with
-    it where cuts and means lie: a bias of all predictions. One value in twenty goes through randomized response.
+    The best channel may merge levels. Only the prior then determines how often each of them occurs, which biases cuts,
+    means and all predictions. One value in twenty goes through randomized response.
     `best` must keep a little less than epsilon, for rounding.
     """
     levels = best.levels

@@ -1,4 +1,4 @@
-"""How much noisy sums tell, from public numbers and generic priors: how to split a budget, and what error to expect."""
+"""Information in noisy sums, from public numbers and generic priors, to split a budget and to predict the error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LARGEST_TOTAL = 0.8
 
 
 def noise_variance(event: Event, sensitivity: float) -> float:
-    """Of the noise that the vault will add to each sum."""
+    """The variance of the noise that the vault will add to each sum."""
     if isinstance(event, PureEvent):
         return 2 * (sensitivity / event.epsilon) ** 2
     if isinstance(event, GaussianEvent):
@@ -89,9 +89,9 @@ def best_weights(
 
 
 def offsets_show(noise: float, count: float, size: int) -> bool:
-    """Whether the score test of `SumsPosterior` is expected to see offsets of this many indices through the noise.
+    """Whether the score test of `SumsPosterior` is expected to detect offsets of this many indices.
 
-    `noise` is the variance of it on the sum of an index, of which each has the same part of `count`.
+    `noise` is the noise variance of the sum of an index. All indices are assumed to have the same share of `count`.
     """
     each = max(count / size, 1e-9)
     known = (noise + RESIDUAL_VARIANCE * each) / each**2
@@ -143,10 +143,10 @@ def expected_error_of_channel(request: Request, information: float) -> float:
 
 
 def sums_are_better(request: Request, information: float) -> bool:
-    """Whether sums are expected to tell more than a channel with this share of information; unit `value`."""
+    """Whether sums are expected to be more accurate than a channel with this share of information; unit `value`."""
     return expected_error_of_sums(request) < expected_error_of_channel(request, information)
 
 
 def _kept(prior: float, error: Any) -> Any:
-    """What is left of a prior variance after an observation with an error of this variance."""
+    """The posterior variance after an observation with an error of this variance."""
     return prior * error / (prior + error)

@@ -43,7 +43,7 @@ def made_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
 
 
 def told_levels(levels: tuple[float, ...], epsilon: float) -> Channel:
-    """The best channel whose symbols tell how often each level occurs: see telling_channel."""
+    """The best channel whose symbols show how often each level occurs: see telling_channel."""
     best = made_channel(levels, epsilon)
     if np.linalg.matrix_rank(best.chances) == len(levels):
         return best

@@ -1,8 +1,8 @@
 """How much every single observation adds to the sum of each of its indices, where coordinates are public.
 
-What an observation may add to all its sums together is fixed by privacy; how it is shared is free. An index with many
-observations is known well by a small part of each, and the rest tells more about the other modes' indices. Reads
-coordinates only.
+Privacy limits what an observation adds to all its sums together, but not how this is divided. An index with many
+observations needs only a small part of each, and the rest is more useful for the indices of other modes. This module
+reads coordinates only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_READINGS = 2e7  # of observations, over all rounds
 def observation_logits(
     rows: Sequence[Integers], sizes: Sequence[int], noise: float, offset: float, residual: float, pure: bool
 ) -> tuple[Floats, ...]:
-    """For each mode, one logit per index: the softmax over the modes shares an observation out among its sums.
+    """For each mode, one logit per index: the softmax over the modes divides an observation between its sums.
 
     The weights are these shares (pure) or their roots (Gaussian noise); see `ObservationSums`. The logits make the
     expected variance of offsets as small as local search can: given weights a, an index is known with variance
