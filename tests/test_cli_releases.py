@@ -108,7 +108,7 @@ def test_an_owner_predicts_for_itself_alone_and_the_file_says_so(tmp_path):
     with pytest.raises(tv.InputError, match="each owner can predict only for itself"):
         run("predict", folder, others, "--own", own, "--out", tmp_path / "stolen.csv")
     days = write(tmp_path / "days.csv", {"user": ["ann"], "day": ["1998-03-07"]})
-    with pytest.raises(tv.InputError, match="COORDS must be of the user of"):
+    with pytest.raises(tv.InputError, match="COORDS must contain only the user of"):
         run("predict", folder, days, "--own", own, "--top", 2, "--out", tmp_path / "stolen.csv")
     with pytest.raises(tv.InputError, match="--own must be given for a joint release"):
         run("predict", folder, others, "--out", tmp_path / "stolen.csv")
