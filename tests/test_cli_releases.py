@@ -113,7 +113,7 @@ def test_an_owner_predicts_for_itself_alone_and_the_file_says_so(tmp_path):
     with pytest.raises(tv.InputError, match="--own must be given for a joint release"):
         run("predict", folder, others, "--out", tmp_path / "stolen.csv")
     everybody = write(tmp_path / "all.csv", {**cells(range(120)), "rating": observations().values.tolist()})
-    with pytest.raises(tv.InputError, match="rows of one user, got 6; take only yours"):
+    with pytest.raises(tv.InputError, match="rows of one user only, got 6; keep only your own rows"):
         run("predict", folder, source, "--own", everybody, "--out", tmp_path / "stolen.csv")
     assert not (tmp_path / "stolen.csv").exists()
     with pytest.raises(tv.InputError, match="joint release"):

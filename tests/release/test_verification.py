@@ -181,7 +181,7 @@ def test_a_price_that_was_lowered_everywhere_but_in_words_and_report_is_found(tm
     assert doubts(folder) == {"stages", "report", "drawings"}
     found = {check.name: check.found for check in verify(folder)}
     assert "ε = 8" in found["report"]
-    assert "epsilon 8 a value" in found["stages"]
+    assert "but its noise reads 'channel on 5 levels, epsilon 8'" in found["stages"]
 
 
 def test_a_report_that_was_edited_is_found(tmp_path, at_eight):
