@@ -68,7 +68,7 @@ def test_a_published_model_has_no_floor_of_its_own():
 def test_values_must_be_there_and_finite():
     truth = observations().values
     for wrong, rule in (
-        ({"value": "stars"}, "got no 'stars'"),
+        ({"value": "stars"}, "must have a column 'stars' of values"),
         ({"table": table([np.nan, *truth[1:]])}, "finite"),
         ({"table": table(["x"] * 120)}, "finite"),
         ({"table": {name: part[:0] for name, part in table(truth).items()}}, "finite|at least one"),

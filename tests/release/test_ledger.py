@@ -72,7 +72,7 @@ def test_ten_tenths_fit_into_one(ledger):
 
 def test_a_refusal_says_what_is_left_and_that_much_is_admitted(ledger):
     ledger.reserve("films", pure(0.75))
-    with pytest.raises(tv.BudgetError, match=r"epsilon up to 0\.25; ask for less, or raise the budget"):
+    with pytest.raises(tv.BudgetError, match=r"epsilon up to 0\.25; request less, or raise the budget"):
         ledger.reserve("films", pure(0.5))
     ledger.reserve("films", pure(0.25))
 

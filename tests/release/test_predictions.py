@@ -105,7 +105,7 @@ def test_a_table_that_does_not_fit_is_one_clear_error():
     release = made("gaussian")
     with pytest.raises(tv.InputError, match="must have the columns"):
         release.predict_table({"user": ["ann"], "film": [10]})
-    with pytest.raises(tv.InputError, match="'prediction' yet"):
+    with pytest.raises(tv.InputError, match="must not have a column 'prediction'"):
         release.predict_table(columns(prediction=[0.0] * 30))
     with pytest.raises(tv.InputError, match="table must be"):
         release.predict_table([1, 2, 3])

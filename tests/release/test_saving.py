@@ -91,7 +91,7 @@ def test_an_existing_folder_is_an_error_before_anything_is_computed(tmp_path):
             saving.check_target(tmp_path / name)
         with pytest.raises(tv.InputError, match="must not exist yet"):
             made("pure").save(tmp_path / name)
-    with pytest.raises(tv.InputError, match="can be written to"):
+    with pytest.raises(tv.InputError, match="must be in a writable folder"):
         saving.check_target(tmp_path / "file" / "inside")
     with pytest.raises(tv.InputError, match="name"):
         saving.check_target("missing/..")
