@@ -63,7 +63,7 @@ class Request:
         model.block_shapes(sizes)
         names = default_names(len(sizes)) if mode_names is None else tuple(mode_names)
         if len(names) != len(sizes) or len(set(names)) != len(names) or isinstance(mode_names, str):
-            raise InputError(f"mode_names must be {len(sizes)} different names, one a mode, got {mode_names!r}")
+            raise InputError(f"mode_names must be {len(sizes)} different names, one per mode, got {mode_names!r}")
         resolved = Unit.of(unit, at_most).resolved(names)
         budget = checks.positive_number("epsilon", epsilon, "give a finite number above 0, e.g. 1.0")
         chance = checks.nonnegative_number("delta", delta, "give 0 for pure privacy or e.g. 1e-6")
