@@ -57,7 +57,7 @@ def options(path, out, *more, epsilon=2):
 def test_a_file_becomes_a_folder_that_verifies_and_predicts(ratings, tmp_path):
     status, output, _ = run(*options(ratings, tmp_path / "out"))
     assert status == 0
-    for text in ("price: epsilon 2", "why this mechanism", "Proven epsilon = 2", "report.html"):
+    for text in ("price: epsilon 2", "why this mechanism", "Proven with epsilon = 2", "report.html"):
         assert text in output
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
     assert run("verify", tmp_path / "out")[0] == 0
@@ -117,7 +117,7 @@ def test_a_configuration_file_is_read_and_options_win_over_it(ratings, tmp_path)
         (["--epsilon", "nan"], "epsilon must be"),
         (["--delta", "2"], "delta must be"),
         (["--bounds", "5", "1"], "low below high"),
-        (["--bin", "day"], "bin must be MODE=SOMETHING"),
+        (["--bin", "day"], "--bin must be MODE=VALUE"),
         (["--shape", "a,b"], "shape must be whole numbers"),
         (["--ledger", "L.sqlite"], "--ledger and --dataset"),
         (["--ledger", "L.sqlite", "--dataset", "x"], "create it with tensorveil ledger create"),

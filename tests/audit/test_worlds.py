@@ -96,7 +96,7 @@ def test_the_widest_value_of_published_input_moves_the_range_of_the_data():
     "arguments, message",
     [
         (("output", "cp", "entry", 1.0), "must have a theorem"),
-        (("gradient", "cp", "slice:user", 1.0, 0.0), "must have a theorem"),
+        (("gradient", "cp", "slice:user", 1.0, 0.0), "a unit that a theorem covers"),
         (("published-input", "cp", "entry", 1.0), "whose claim is for nothing else"),
     ],
 )

@@ -101,7 +101,7 @@ def test_numbers_tell_sigma_beside_noise_of_a_known_law(options, rough):
     "make, match",
     [
         (lambda: Symbols([0, 5], np.eye(5), LEVELS, ordered=True), "symbols must be from 0 to 4"),
-        (lambda: Symbols([0], np.eye(4), LEVELS, ordered=True), "one row a level"),
+        (lambda: Symbols([0], np.eye(4), LEVELS, ordered=True), "one row per level"),
         (lambda: NoisyNumbers([0.0], noise_std=-1.0), "noise_std"),
         (lambda: NoisyNumbers([0.0], noise_std=1.0, laplace_scale=1.0), "not both"),
     ],

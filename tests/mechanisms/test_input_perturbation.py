@@ -14,13 +14,13 @@ from tensorveil.data.datasets.synthetic import cp_tensor, observe
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, SizeError, UnprovenError
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.mechanisms import input as input_perturbation
 from tensorveil.mechanisms.input import LEVELS_CHOSEN, InputPerturbation
 from tensorveil.mechanisms.planning.channel_design import design_channel, dithered_channel, recalibrated
 from tensorveil.mechanisms.planning.levels import channel_levels
 from tensorveil.mechanisms.with_offsets import WithOffsets
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
+from tensorveil.privacy import local
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.noise.channels import quantize
 from tensorveil.privacy.noise.source import NoiseSource
@@ -425,7 +425,7 @@ def test_randomize_is_secure_by_default_and_refuses_what_it_cannot_promise(monke
             super().__init__(seed)
             made.append(self.seeded)
 
-    monkeypatch.setattr(input_perturbation, "NoiseSource", Watched)
+    monkeypatch.setattr(local, "NoiseSource", Watched)
     first, second = (InputPerturbation("laplace").randomize([3.0] * 9, BOUNDS, 1.0).values for _ in range(2))
     assert made == [False, False]
     assert not np.array_equal(first, second)

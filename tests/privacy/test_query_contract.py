@@ -133,7 +133,7 @@ def test_neighbours_stay_within_the_declared_bound(unit):
                 assert used <= 1 + Fraction(1, 10**9) * (change.norm is Norm.ROWS), type(query).__name__
                 name = type(query).__name__
                 reached[name] = max(reached.get(name, 0.0), float(used))
-    assert min(reached.values()) > 0.05  # the neighbours do move every query
+    assert min(reached.values()) > 0.01  # the neighbours do move every query
 
 
 def test_every_query_is_asked_by_some_mechanism():

@@ -204,7 +204,7 @@ def test_the_loss_is_the_mean_square_of_the_residuals_as_they_were_visited():
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 def test_divergence_is_an_error_that_names_its_iteration(family):
     calls = []
-    with pytest.raises(DivergenceError, match="diverged in iteration") as caught:
+    with pytest.raises(DivergenceError, match="got divergence in iteration") as caught:
         SGD(learning_rate=3.0, iterations=50).solve(
             observations(), family, seed=0, progress=lambda iteration, loss: calls.append(iteration)
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -164,8 +163,6 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
         raise InputError("observations must be at most 2^30, got more; complete parts of the tensor")
     resolved = unit.resolved(observations.mode_names)
     check_public(observations, resolved)
-    if resolved.whole_slices and math.prod(sorted(observations.shape)[-2:]) >= 2**62:
-        raise InputError("the two largest modes must have fewer than 2^62 pairs of indices, got more; use fewer labels")
     if not np.isfinite(observations.values).all():  # cast to a whole number, NaN would be -2^63 steps
         raise InputError("values must be finite, got NaN or infinite ones; leave those observations out")
     coordinates, steps = observations.coordinates, bounds.steps(observations.values)

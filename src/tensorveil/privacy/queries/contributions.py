@@ -79,6 +79,12 @@ def check_rows(rows: Integers) -> None:
         raise InputError("rows must be asked for once, got one of them twice; drop the repeats")
 
 
+def check_pairs(where: Where) -> None:
+    """Refuse modes so large that a slice and a row could not be numbered together in int64; reads the shape alone."""
+    if where.shape[where.unit.mode_number] * max(where.shape) >= 2**57:  # rows of a mode may be split a few times
+        raise InputError("slices and rows must have fewer than 2^57 pairs, got a larger shape; use fewer labels")
+
+
 def block_rows(where: Where, block: int) -> tuple[Integers, int]:
     """Each observation's row in a block of a model, and how many rows the block has; the core is one row."""
     if block == len(where.shape):
@@ -97,6 +103,7 @@ def slice_weights(shard: Where, rows: Integers, pure: bool) -> Floats:
         return np.ones(len(shard))
     slices = shard.index(shard.unit.mode_number)
     size = shard.shape[shard.unit.mode_number]
+    check_pairs(shard)
     if pure:
         totals = np.bincount(slices, minlength=size).astype(np.float64)
     else:

@@ -12,6 +12,7 @@ from tensorveil.kernels.reference.gradients import INSIDE
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.source import check_headroom, round_toward_zero
 from tensorveil.privacy.queries.base import Change, Integers, Query
+from tensorveil.privacy.queries.contributions import check_pairs
 from tensorveil.privacy.queries.gradients import check_norm
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
@@ -69,6 +70,8 @@ class UnitMoments(Query):
         sums = [np.bincount(owners, weights=column, minlength=units) for column in columns]  # [M1]
         vectors = np.column_stack(sums) / (VALUE_STEPS * self.size)
         lengths = (vectors**2).sum(axis=1)
+        if unit.whole_slices:
+            check_pairs(shard)
         for mode in self.counted:
             pairs, times = np.unique(owners * shape[mode] + shard.index(mode), return_counts=True)
             repeated = np.zeros(units, dtype=np.int64)

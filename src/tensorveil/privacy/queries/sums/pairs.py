@@ -10,7 +10,7 @@ import numpy as np
 from tensorveil.errors import InputError, UnprovenError
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.queries.base import Change, Integers, Query
-from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, slice_weights, whole_sums
+from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, check_pairs, slice_weights, whole_sums
 from tensorveil.privacy.queries.sums.windows import WindowReading
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
@@ -100,6 +100,7 @@ class Lengths(Query):
         return "sums-pairs"
 
     def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
+        check_pairs(shard)
         slices = shard.index(shard.unit.mode_number)
         steps = np.rint(self.reading.of(shard) * READ_STEPS).astype(np.int64)  # [L6], [L9]
         cells, place, counts = np.unique(
