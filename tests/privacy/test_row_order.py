@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.audit.replays import _Recorder
 
 SHAPE = (5, 4, 3)
 BOUNDS = (tv.Bounds(1, 5), tv.Bounds(0.5, 5.25))
@@ -71,15 +72,12 @@ def test_one_replaced_value_in_a_file_sorted_by_value_moves_one_symbol():
     """The attack that broke the first version: all rows behind the replaced one were treated differently."""
     calls = []
 
-    class Listening(tv.audit.replays._Recorder):
-        pass
-
     where = np.argwhere(np.ones((10, 10)))
     values = np.random.default_rng(4).uniform(0, 1, len(where))
     plan = tv.InputPerturbation(levels=(0, 0.5, 1)).plan(tv.CP(1), tv.Bounds(0, 1), "value", 1.0, shape=(10, 10))
     for changed in (values, np.where(np.arange(len(values)) == 7, 1.0, values)):
         order = np.argsort(changed)
-        source = Listening(0)
+        source = _Recorder(0)
         tv.fit(tv.Observations(where[order], changed[order], (10, 10)), plan, noise=source)
         calls.append([call for call in source.calls if call.kind not in ("key", "coins")])
     (mine,), (theirs,) = calls
