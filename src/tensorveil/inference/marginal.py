@@ -1,24 +1,32 @@
 """The marginal law of the values, from released histograms: post-processing of noisy counts.
 
 A histogram is released top-down: a few wide cells first, then parts of the cells whose counts are clearly above the
-noise. One price decides what is clear. Counts are described by pieces of equal density; cells outside of every piece
-are empty and cost nothing, and each piece costs ln(10 cells)^2 / 2 in units of the squared error over its variance. A
-single count pays for a piece if it exceeds b ln(10 cells), with b the scale of Laplace noise: noise alone does so
-anywhere in a histogram with chance one in twenty at most.
+noise. Two descriptions of all counts compete. In the first, the law has pieces of equal density, and cells outside of
+all pieces are empty. A piece has a price: the squared error (in variances of the noise) that it must explain, which
+noise alone would with a small chance only. So noise in many empty cells adds no tails. In the second, the law has one
+mode and tails of normal or Laplace shape, each with a spread of its own: three numbers, which need few values and find
+tails whose single cells drown in noise. Both are averaged with their posterior weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import ndtr, ndtri
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+SPLIT = 0.05  # chance that noise alone makes an empty cell worth splitting, anywhere in a histogram
+PIECE = 0.003  # the same for a piece of mass where there is none
+SPREAD_PRICE = 2 * math.log(10)  # of a spread: known beforehand to a factor of a hundred, afterwards to one of ten
 
 
 @final
@@ -41,10 +49,14 @@ class Counted:
     counts: Floats
     variance: float
 
-    @property
-    def price(self) -> float:
-        """The squared error, in variances, that a piece of equal density must explain."""
-        return math.log(10 * max(len(self.counts), 1)) ** 2 / 2
+    def price(self, chance: float) -> Floats:
+        """The squared errors, in variances, by which pieces of 1, 2, ... cells must exceed noise of this chance.
+
+        One cell has Laplace noise; sums over many cells are normal.
+        """
+        each = chance / len(self.counts)
+        one, many = -math.log(2 * each) / math.sqrt(2), -float(ndtri(each))
+        return np.asarray((many + (one - many) / np.arange(1, len(self.counts) + 1)) ** 2)
 
 
 @final
@@ -106,7 +118,7 @@ def refined(released: Sequence[Counted], parts: int) -> tuple[Integers, Integers
     Cells of fewer steps than `parts` become single steps; single steps are not split.
     """
     latest = released[-1]
-    clear = latest.counts**2 > latest.price * latest.variance
+    clear = latest.counts**2 > latest.price(SPLIT)[0] * latest.variance
     clear &= (latest.counts > 0) & (latest.last - latest.first > 1)
     edges = [
         first + (last - first) * np.arange(n + 1) // n
@@ -127,69 +139,151 @@ def marginal_of(released: Sequence[Counted]) -> Marginal:
     downwards, with the share of each part. The mass of a cell that was not split is spread evenly over it.
     """
     stages = [stage for stage in released if len(stage.counts)]
-    parents = [
-        np.searchsorted(above.first, below.first, side="right") - 1
-        for above, below in zip(stages[:-1], stages[1:], strict=True)
-    ]
+    parents = [np.searchsorted(above.first, below.first, side="right") - 1 for above, below in pairwise(stages)]
+    counts, variances = _combined(stages, parents)
+    pieces, prices = _described(stages, parents, counts, variances, None)
+    shape, shape_prices = _likeliest_shape(stages, pieces)
+    shaped, more_prices = _described(stages, parents, counts, variances, shape)
+    costs = [_misfit(stages, pieces) + prices, _misfit(stages, shaped) + shape_prices + more_prices]
+    weight = 1 / (1 + math.exp(min(max((costs[1] - costs[0]) / 2, -50.0), 50.0)))
+    total = max(float(counts[0].sum()), 1.0)
+    mixed = [(1 - weight) * one + weight * two for one, two in zip(pieces, shaped, strict=True)]
+    split = [np.isin(np.arange(len(own)), owners) for own, owners in zip(mixed, [*parents, []], strict=True)]
+    first, last, leaves = (
+        np.concatenate([array[~done] for array, done in zip(arrays, split, strict=True)])
+        for arrays in ([stage.first for stage in stages], [stage.last for stage in stages], mixed)
+    )
+    leaves = np.where((leaves * total < 0.5) & (leaves < leaves.max() / 100), 0.0, leaves)  # below half a value is none
+    order = np.argsort(first)
+    error = min(math.sqrt(stages[0].variance) / total, 1.0)
+    return Marginal(first[order], last[order], leaves[order] / leaves.sum(), total, error)
+
+
+def _combined(stages: Sequence[Counted], parents: Sequence[Integers]) -> tuple[list[Floats], list[Floats]]:
+    """Counts of all stages by generalised least squares, in which parts add up to their cell, and their variances.
+
+    The variance of a part is that before its sum was adjusted.
+    """
     counts = [stage.counts.astype(np.float64) for stage in stages]
     variances = [np.full(len(stage.counts), float(stage.variance)) for stage in stages]
     for level in range(len(stages) - 1, 0, -1):
-        size = len(counts[level - 1])
-        split = np.bincount(parents[level - 1], minlength=size) > 0
-        sums = np.bincount(parents[level - 1], counts[level], size)[split]
-        doubts = np.bincount(parents[level - 1], variances[level], size)[split]
-        own = variances[level - 1][split]
-        counts[level - 1][split] = (counts[level - 1][split] * doubts + sums * own) / (own + doubts)
-        variances[level - 1][split] = own * doubts / (own + doubts)
-    fitted = _pieces(counts[0], stages[0].last - stages[0].first, variances[0], stages[0].price)
-    total = max(float(counts[0].sum()), float(fitted.sum()), 1.0)
-    if fitted.sum() == 0:
-        fitted = (stages[0].last - stages[0].first).astype(np.float64)
-    first, last, masses = stages[0].first, stages[0].last, fitted
+        own, size = parents[level - 1], len(counts[level - 1])
+        split = np.bincount(own, minlength=size) > 0
+        sums, doubts = np.bincount(own, counts[level], size)[split], np.bincount(own, variances[level], size)[split]
+        above = variances[level - 1][split]
+        counts[level - 1][split] = (counts[level - 1][split] * doubts + sums * above) / (above + doubts)
+        variances[level - 1][split] = above * doubts / (above + doubts)
     for level in range(1, len(stages)):
-        adjusted, below = counts[level].copy(), np.empty(len(counts[level]))
-        for parent in np.unique(parents[level - 1]):
-            own = parents[level - 1] == parent
-            share = variances[level][own] / variances[level][own].sum()
-            adjusted[own] += share * (counts[level - 1][parent] - adjusted[own].sum())
-            widths = stages[level].last[own] - stages[level].first[own]
-            piece = _pieces(adjusted[own], widths, variances[level][own], stages[level].price)
-            piece = widths.astype(np.float64) if piece.sum() == 0 else piece
-            below[own] = fitted[parent] * piece / piece.sum()
-        counts[level], fitted = adjusted, below
-        kept = ~np.isin(first, stages[level - 1].first[np.unique(parents[level - 1])])
-        first, last = np.append(first[kept], stages[level].first), np.append(last[kept], stages[level].last)
-        masses = np.append(masses[kept], fitted)
-    order = np.argsort(first)
-    error = min(math.sqrt(stages[0].variance) / total, 1.0)
-    return Marginal(first[order], last[order], masses[order] / masses.sum(), total, error)
+        own, size = parents[level - 1], len(counts[level - 1])
+        missing = counts[level - 1] - np.bincount(own, counts[level], size)
+        share = variances[level] / np.bincount(own, variances[level], size)[own]
+        counts[level] = counts[level] + share * missing[own]
+    return counts, variances
 
 
-def _pieces(counts: Floats, widths: Integers, variances: Floats, price: float) -> Floats:
-    """Counts fitted by pieces of equal density: the least squared error (in variances) plus a price per piece.
+def _described(
+    stages: Sequence[Counted],
+    parents: Sequence[Integers],
+    counts: Sequence[Floats],
+    variances: Sequence[Floats],
+    shape: Sequence[Floats] | None,
+) -> tuple[list[Floats], float]:
+    """Masses of all cells by pieces alone or by a shape and pieces that differ from it, and the price of the pieces.
 
-    Cells outside of pieces are empty. Inside of a piece, counts are shrunk to equal density by the factor of James and
-    Stein. An exact dynamic program over the last piece.
+    A split cell keeps its mass; if nothing tells its parts apart they have that of the shape, or equal densities.
+    """
+    masses: list[Floats] = []
+    prices = 0.0
+    for level, stage in enumerate(stages):
+        owners = parents[level - 1] if level else np.zeros(len(stage.counts), dtype=np.int64)
+        fitted = np.empty(len(stage.counts))
+        for owner in np.unique(owners):
+            family = owners == owner
+            widths = (stage.last - stage.first)[family].astype(np.float64)
+            expected = np.zeros(len(widths))
+            if shape is not None and shape[level][family].any():
+                expected = max(counts[level][family].sum(), 0.0) * shape[level][family] / shape[level][family].sum()
+            part, price = _pieces(counts[level][family], expected, widths, variances[level][family], stage)
+            part = part if part.any() else widths
+            fitted[family] = (masses[level - 1][owner] if level else 1.0) * part / part.sum()
+            prices += price
+        masses.append(fitted)
+    return masses, prices
+
+
+def _misfit(stages: Sequence[Counted], masses: Sequence[Floats]) -> float:
+    """Squared errors of all released counts, in variances, about masses times their likeliest total."""
+    against = sum(float(stage.counts @ mass) / stage.variance for stage, mass in zip(stages, masses, strict=True))
+    square = sum(float(mass @ mass) / stage.variance for stage, mass in zip(stages, masses, strict=True))
+    all_squares = sum(float(stage.counts @ stage.counts) / stage.variance for stage in stages)
+    return all_squares - max(against, 0.0) ** 2 / max(square, 1e-300)
+
+
+def _likeliest_shape(stages: Sequence[Counted], masses: Sequence[Floats]) -> tuple[list[Floats], float]:
+    """Masses of all cells under the likeliest law with one mode and two spreads, and the price of its three numbers."""
+    first, last = stages[0].first, stages[0].last
+    middles = (first + last) / 2
+    mean = float(masses[0] @ middles)
+    spread = math.sqrt(float(masses[0] @ ((middles - mean) ** 2 + (last - first) ** 2 / 12)))
+    ends = [np.where(stage.first == first[0], -np.inf, stage.first) for stage in stages]
+    others = [np.where(stage.last == last[-1], np.inf, stage.last) for stage in stages]
+
+    def laws(shape: Callable[[Floats], Floats], numbers: Floats) -> list[Floats]:
+        mode, left, right = numbers[0], *np.exp(np.clip(numbers[1:], -30.0, 30.0))
+        low = left / (left + right)
+
+        def below(places: Floats) -> Floats:
+            away = places - mode
+            return np.where(away < 0, 2 * low * shape(away / left), 1 - 2 * (1 - low) * shape(-away / right))
+
+        return [np.maximum(below(high) - below(low_end), 0.0) for low_end, high in zip(ends, others, strict=True)]
+
+    best: tuple[float, list[Floats]] | None = None
+    start = np.array([mean, math.log(spread), math.log(spread)])
+    simplex = start + np.array([[0.0, 0.0, 0.0], [spread, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
+    for shape in (ndtr, _laplace_below):
+        options = {"initial_simplex": simplex, "fatol": 0.01, "xatol": 0.01 * spread, "maxfev": 300}
+        found = minimize(lambda x, s=shape: _misfit(stages, laws(s, x)), start, method="Nelder-Mead", options=options)
+        if best is None or found.fun < best[0]:
+            best = (float(found.fun), laws(shape, found.x))
+    return best[1], float(stages[0].price(PIECE)[0]) + 2 * SPREAD_PRICE
+
+
+def _laplace_below(places: Floats) -> Floats:
+    """Chance that a standard Laplace number is below places, which are negative where it matters."""
+    return np.asarray(np.exp(np.minimum(places, 0.0)) / 2)
+
+
+def _pieces(
+    counts: Floats, expected: Floats, widths: Floats, variances: Floats, stage: Counted
+) -> tuple[Floats, float]:
+    """Counts fitted by what is expected plus pieces of equal density, and the sum of the prices of the pieces.
+
+    The fit has the least squared error (in variances) plus prices, by an exact dynamic program over the last piece.
+    Inside of a piece, counts are shrunk to equal density by the factor of James and Stein.
     """
     size = len(counts)
-    length = np.concatenate(([0.0], np.cumsum(widths**2 / variances)))
-    height = np.concatenate(([0.0], np.cumsum(widths * counts / variances)))
-    best, start = np.zeros(size + 1), np.zeros(size + 1, dtype=np.int64)
+    prices = stage.price(PIECE)[:size]
+    length = np.append(0.0, np.cumsum(widths**2 / variances))
+    height = np.append(0.0, np.cumsum(widths * (counts - expected) / variances))
+    least = np.append(0.0, np.cumsum(widths * expected / variances))  # no piece may take more than is expected
+    best, start = np.zeros(size + 1), np.full(size + 1, -1)
     for end in range(1, size + 1):
-        gains = np.maximum(height[end] - height[:end], 0.0) ** 2 / (length[end] - length[:end]) - price
-        before = best[:end] + gains
-        before[end - 1] = max(before[end - 1], best[end - 1])
-        start[end] = int(before.argmax())
-        best[end] = before[start[end]]
-    fitted, end = np.zeros(size), size
+        heights = np.maximum(height[end] - height[:end], least[:end] - least[end])
+        before = best[:end] + heights**2 / (length[end] - length[:end]) - prices[end - 1 :: -1]
+        begin = int(before.argmax())
+        best[end] = max(before[begin], best[end - 1])
+        start[end] = begin if before[begin] > best[end - 1] else -1  # -1: no piece ends here
+    fitted, paid, end = expected.copy(), 0.0, size
     while end > 0:
         begin = int(start[end])
-        if best[end] > best[begin]:
-            piece = slice(begin, end)
-            even = widths[piece] * (height[end] - height[begin]) / (length[end] - length[begin])
+        if begin >= 0:
+            piece, cells = slice(begin, end), end - begin
+            even = expected[piece] + widths[piece] * (height[end] - height[begin]) / (length[end] - length[begin])
             residual = counts[piece] - even
             misfit = float((residual**2 / variances[piece]).sum())
-            shrunk = np.maximum(even + max(0.0, 1 - max(end - begin - 3, 0) / max(misfit, 1e-300)) * residual, 0.0)
-            fitted[piece] = shrunk * even.sum() / shrunk.sum()
-        end = begin
-    return fitted
+            shrunk = np.maximum(even + max(0.0, 1 - max(cells - 3, 0) / max(misfit, 1e-300)) * residual, 0.0)
+            fitted[piece] = shrunk * max(even.sum(), 0.0) / max(shrunk.sum(), 1e-300)
+            paid += float(prices[cells - 1])
+        end = begin if begin >= 0 else end - 1
+    return fitted, paid

@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from tensorveil.inference.marginal import Marginal
 
@@ -23,7 +23,7 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 EMPTIER = 8.0  # an atom's cell holds this many times what either neighbour holds
-RARE = 0.03  # share of the mass outside of all atoms that may be taken for rare levels
+RARE = 0.03  # share of the mass, and of the variance, that may be lost by taking the nearest atom for other values
 FEWEST_LEVELS = 4
 POWERS = tuple(np.linspace(1.0, 0.5, 11).tolist())  # from no link to the root, which makes the spread of counts even
 LINK_LEVELS = 32  # of equal mass, to choose the power by
@@ -86,17 +86,18 @@ class Scale:
         return np.asarray(self.low[level] + share * (self.high - self.low)[level])
 
     def scores(self, steps: Integers) -> Floats:
-        """Latent scores of steps: linear between the edges."""
-        places = np.concatenate(([self.low[0]], self.edges / self.steps, [self.high[-1]]))
-        return np.interp(
-            np.asarray(steps) / self.steps, places, np.concatenate(([self.ends[0]], self.cuts, self.ends[1:]))
-        )
+        """Latent scores of steps: linear between the edges; that of an atom is the mean of its level."""
+        atoms = self.low == self.high
+        places = np.concatenate(([self.low[0]], self.edges / self.steps, [self.high[-1]], self.low[atoms]))
+        latent = np.concatenate((self.ends[:1], self.cuts, self.ends[1:], _level_means(self.cuts)[atoms]))
+        order = np.argsort(places, kind="stable")
+        return np.interp(np.asarray(steps) / self.steps, places[order], latent[order])
 
 
 def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] | None = None) -> Scale:
     """The scale of a marginal with at most this many levels.
 
-    If atoms hold all the mass but a rare rest they are the levels, and a level's value is the mean of its mass.
+    If atoms hold all the mass but a rare rest near them, they are the levels, and a level's value is its mean.
     Otherwise levels are as dense as the cube root of the density on the link's scale, which is best for the squared
     error (Panter and Dite 1951), and every atom with more than the mass of an average level has a level of its own.
     The less certain the marginal, the fewer levels.
@@ -104,15 +105,18 @@ def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] |
     bounds : the public bounds on the values' own scale; an atom is then the roundest number in its cell
     """
     cells = _Cells.of(marginal, bounds)
-    free = bool(2 <= cells.atoms.sum() <= most_levels and cells.masses[~cells.atoms].sum() <= RARE)
+    places = cells.low[cells.atoms]
+    edges = np.ceil((places[1:] + places[:-1]) / 2).astype(np.int64)
+    level, middles = np.searchsorted(edges, cells.low, side="right"), (cells.low + cells.high) / 2
+    means = np.bincount(level, cells.masses * middles) / np.bincount(level, cells.masses)
+    lost = cells.masses @ ((middles - means[level]) ** 2 + (cells.high - cells.low) ** 2 / 12)
+    rare = cells.masses[~cells.atoms].sum() <= RARE and lost <= RARE * (marginal.std() * marginal.steps) ** 2
+    free = bool(2 <= cells.atoms.sum() <= most_levels and rare)
     if free:
-        places = cells.low[cells.atoms]
-        edges = np.ceil((places[1:] + places[:-1]) / 2).astype(np.int64)
+        low = high = means
         masses = cells.within(edges)
-        level, middles = np.searchsorted(edges, cells.low, side="right"), (cells.low + cells.high) / 2
-        low = high = np.bincount(level, cells.masses * middles) / np.bincount(level, cells.masses)
         cuts = ndtri(np.cumsum(masses)[:-1])
-        ends = _tail_means(cuts)
+        ends = _level_means(cuts)[[0, -1]]
     else:
         count = int(np.clip(1 / max(marginal.error, 1e-9), FEWEST_LEVELS, most_levels))
         link = _likeliest_link(cells, _edges(cells, cells.masses, LINK_LEVELS), marginal.error)
@@ -121,7 +125,7 @@ def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] |
         masses = cells.within(edges)
         low, high = cells.spans(edges)
         cuts, ends = _latent_cuts(link, cells, edges)
-        ends = np.where(np.array([low[0] == high[0], low[-1] == high[-1]]), _tail_means(cuts), ends)
+        ends = np.where(np.array([low[0] == high[0], low[-1] == high[-1]]), _level_means(cuts)[[0, -1]], ends)
     doubt = min(MISSED * marginal.error, 1.0)
     return Scale(marginal.steps, edges, cuts, low / marginal.steps, high / marginal.steps, ends, masses, free, doubt)
 
@@ -324,8 +328,11 @@ def _normal_fit(places: Floats, masses: Floats) -> tuple[float, float, float]:
     return float(law.x[0]), math.exp(law.x[1]), -float(law.fun)
 
 
-def _tail_means(cuts: Floats) -> Floats:
-    """Means of the latent values below the first and above the last cut."""
-    outer = cuts[[0, -1]]
-    away = np.array([-1.0, 1.0])
-    return np.asarray(away * np.exp(-(outer**2) / 2 - log_ndtr(-away * outer)) / math.sqrt(2 * math.pi))
+def _level_means(cuts: Floats) -> Floats:
+    """Means of standard normal numbers between cuts, below the first and above the last."""
+    low, high = np.append(-np.inf, cuts), np.append(cuts, np.inf)
+    flip = low > 0  # computed in the lower tail, where chances have all their digits
+    low, high = np.where(flip, -high, low), np.where(flip, -low, high)
+    chances = ndtr(high) - ndtr(low)
+    means = (np.exp(-(low**2) / 2) - np.exp(-(high**2) / 2)) / math.sqrt(2 * math.pi) / np.maximum(chances, 1e-300)
+    return np.asarray(np.where(flip, -1.0, 1.0) * np.clip(means, low, high))
