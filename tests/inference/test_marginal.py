@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from histograms import kinds, released, steps_of
 
+from histograms import kinds, released, steps_of
 from tensorveil.inference.marginal import Counted, marginal_of, refined
 from tensorveil.privacy.bounds import VALUE_STEPS
 
@@ -46,8 +46,10 @@ def test_masses_are_a_law_on_contiguous_cells_whatever_was_released():
                 marginal = marginal_of(released(steps_of(values, bounds), epsilon, rng))
                 assert (marginal.first[1:] == marginal.last[:-1]).all()
                 assert (marginal.first[0], marginal.last[-1]) == (-VALUE_STEPS, VALUE_STEPS + 1)
-                assert (marginal.masses >= 0).all() and marginal.masses.sum() == pytest.approx(1)
-                assert marginal.total >= 1 and 0 < marginal.error <= 1
+                assert (marginal.masses >= 0).all()
+                assert marginal.masses.sum() == pytest.approx(1)
+                assert marginal.total >= 1
+                assert 0 < marginal.error <= 1
 
 
 @pytest.mark.parametrize("width", [10, 1000])
@@ -82,9 +84,13 @@ def test_only_clear_cells_are_split_and_parts_cover_them():
     first = np.array([-64, -32, 0, 32])
     last = np.array([-32, 0, 32, 65])
     starts, ends = refined([Counted(first, last, counts, 200.0)], 16)
-    assert starts.tolist() == list(range(-32, 0, 2)) and ends.tolist() == list(range(-30, 2, 2))
+    assert starts.tolist() == list(range(-32, 0, 2))
+    assert ends.tolist() == list(range(-30, 2, 2))
     starts, ends = refined([Counted(first, last, np.array([0.0, 0.0, 0.0, 500.0]), 200.0)], 16)
-    assert starts[0] == 32 and ends[-1] == 65 and (starts[1:] == ends[:-1]).all() and len(starts) == 16
+    assert starts[0] == 32
+    assert ends[-1] == 65
+    assert (starts[1:] == ends[:-1]).all()
+    assert len(starts) == 16
     assert refined([Counted(np.array([5]), np.array([6]), np.array([1e6]), 1.0)], 16)[0].size == 0
 
 

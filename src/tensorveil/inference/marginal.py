@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import final
 
 import numpy as np
@@ -148,7 +149,7 @@ def marginal_of(released: Sequence[Counted]) -> Marginal:
     weight = 1 / (1 + math.exp(min(max((costs[1] - costs[0]) / 2, -50.0), 50.0)))
     total = max(float(counts[0].sum()), 1.0)
     mixed = [(1 - weight) * one + weight * two for one, two in zip(pieces, shaped, strict=True)]
-    split = [np.isin(np.arange(len(own)), owners) for own, owners in zip(mixed, [*parents, []], strict=True)]
+    split = [np.isin(np.arange(len(own)), owners) for own, owners in zip(mixed, [*parents, np.empty(0)], strict=True)]
     first, last, leaves = (
         np.concatenate([array[~done] for array, done in zip(arrays, split, strict=True)])
         for arrays in ([stage.first for stage in stages], [stage.last for stage in stages], mixed)
@@ -234,19 +235,19 @@ def _likeliest_shape(stages: Sequence[Counted], masses: Sequence[Floats]) -> tup
 
         def below(places: Floats) -> Floats:
             away = places - mode
-            return np.where(away < 0, 2 * low * shape(away / left), 1 - 2 * (1 - low) * shape(-away / right))
+            sides = 2 * low * shape(away / left), 1 - 2 * (1 - low) * shape(-away / right)
+            return np.asarray(np.where(away < 0, *sides), dtype=np.float64)
 
         return [np.maximum(below(high) - below(low_end), 0.0) for low_end, high in zip(ends, others, strict=True)]
 
-    best: tuple[float, list[Floats]] | None = None
     start = np.array([mean, math.log(spread), math.log(spread)])
     simplex = start + np.array([[0.0, 0.0, 0.0], [spread, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
+    options = {"initial_simplex": simplex, "fatol": 0.01, "xatol": 0.01 * spread, "maxfev": 300}
+    fits = []
     for shape in (ndtr, _laplace_below):
-        options = {"initial_simplex": simplex, "fatol": 0.01, "xatol": 0.01 * spread, "maxfev": 300}
-        found = minimize(lambda x, s=shape: _misfit(stages, laws(s, x)), start, method="Nelder-Mead", options=options)
-        if best is None or found.fun < best[0]:
-            best = (float(found.fun), laws(shape, found.x))
-    return best[1], float(stages[0].price(PIECE)[0]) + 2 * SPREAD_PRICE
+        fit = minimize(lambda x, s=shape: _misfit(stages, laws(s, x)), start, method="Nelder-Mead", options=options)
+        fits.append((float(fit.fun), laws(shape, fit.x)))
+    return min(fits, key=itemgetter(0))[1], float(stages[0].price(PIECE)[0]) + 2 * SPREAD_PRICE
 
 
 def _laplace_below(places: Floats) -> Floats:

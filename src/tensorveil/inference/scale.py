@@ -25,7 +25,7 @@ Flags = NDArray[np.bool_]
 EMPTIER = 8.0  # an atom's cell holds this many times what either neighbour holds
 RARE = 0.03  # share of the mass, and of the variance, that may be lost by taking the nearest atom for other values
 FEWEST_LEVELS = 4
-POWERS = tuple(np.linspace(1.0, 0.5, 11).tolist())  # from no link to the root, which makes the spread of counts even
+POWERS = tuple(np.linspace(1.0, 0.5, 6).tolist())  # from no link to the root, which makes the spread of counts even
 LINK_LEVELS = 32  # of equal mass, to choose the power by
 ROUND = (5.0, 2.5, 2.0, 1.0)  # a lattice has a spacing of one of these times a power of ten
 MISSED = 10.0  # errors of a mass: 5 may lie unseen (marginal.py, "price"), two spreads away
@@ -91,7 +91,7 @@ class Scale:
         places = np.concatenate(([self.low[0]], self.edges / self.steps, [self.high[-1]], self.low[atoms]))
         latent = np.concatenate((self.ends[:1], self.cuts, self.ends[1:], _level_means(self.cuts)[atoms]))
         order = np.argsort(places, kind="stable")
-        return np.interp(np.asarray(steps) / self.steps, places[order], latent[order])
+        return np.asarray(np.interp(np.asarray(steps) / self.steps, places[order], latent[order]))
 
 
 def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] | None = None) -> Scale:
@@ -113,7 +113,8 @@ def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] |
     rare = cells.masses[~cells.atoms].sum() <= RARE and lost <= RARE * (marginal.std() * marginal.steps) ** 2
     free = bool(2 <= cells.atoms.sum() <= most_levels and rare)
     if free:
-        low = high = means
+        widths = (cells.right - cells.left)[cells.atoms]
+        low = high = np.where(np.abs(means - places) * EMPTIER < widths, places, means)
         masses = cells.within(edges)
         cuts = ndtri(np.cumsum(masses)[:-1])
         ends = _level_means(cuts)[[0, -1]]
@@ -285,7 +286,7 @@ def _likeliest_link(cells: _Cells, edges: Integers, error: float) -> _Link:
     links = [
         _Link(power, cells.low[0], cells.high[-1], upwards, none, none).with_room(cells)
         for power in POWERS
-        for upwards in (True, False)
+        for upwards in ((True, False) if power < 1 else (True,))
     ]
     return max(links, key=lambda link: _normal_fit(link(edges), masses)[2] + error * link.power)
 
@@ -318,14 +319,19 @@ def _normal_fit(places: Floats, masses: Floats) -> tuple[float, float, float]:
         return float(places[0] - scores[0]), spread, 0.0
     slope = max(float(np.polyfit(scores, places, 1)[0]), 1e-9)
 
+    centre = float(np.mean(places - slope * scores))
+    unit = (places - centre) / slope
+
     def unlikely(law: Floats) -> float:
-        chances = np.diff(ndtr((places - law[0]) / math.exp(law[1])), prepend=0.0, append=1.0)
+        chances = np.diff(ndtr((unit - law[0]) / math.exp(law[1])), prepend=0.0, append=1.0)
         return -float(masses @ np.log(np.maximum(chances, SURE)))
 
-    start = np.array([float(np.mean(places - slope * scores)), math.log(slope)])
-    simplex = start + np.array([[0.0, 0.0], [slope / 4, 0.0], [0.0, 0.25]])
-    law = minimize(unlikely, start, method="Nelder-Mead", options={"initial_simplex": simplex, "fatol": 1e-9})
-    return float(law.x[0]), math.exp(law.x[1]), -float(law.fun)
+    start = np.zeros(2)
+    simplex = np.array([[0.0, 0.0], [0.25, 0.0], [0.0, 0.25]])
+    law = minimize(
+        unlikely, start, method="Nelder-Mead", options={"initial_simplex": simplex, "xatol": 1e-3, "fatol": 1e-6}
+    )
+    return centre + slope * float(law.x[0]), slope * math.exp(law.x[1]), -float(law.fun)
 
 
 def _level_means(cuts: Floats) -> Floats:
