@@ -3,10 +3,11 @@
 A released symbol s of entry w has the log likelihood f_s(m_w), m_w = base_w + phi_w . row, where base_w is the mean and
 the offsets of the other modes. With f' the score and I the expected information, a row is proposed from
 
-    N(row + H^-1 (sum_w f' phi_w + Lambda (mu - row)), H^-1),    H = sum_w I(m_w) phi_w phi_w^T + Lambda,
+    N(row + (1 - a) H^-1 (sum_w f' phi_w + Lambda (mu - row)), (1 - a^2) H^-1),    H = sum_w I(m_w) phi_w phi_w^T + Lambda,
 
-and accepted with the chance that leaves its law as it is (Metropolis, Hastings). Where many symbols tell of a row, its
-law is nearly normal and most proposals are accepted. Rows of one mode do not depend on each other.
+with a = `keep`, and accepted with the chance that leaves its law as it is (Metropolis, Hastings). Where many symbols
+tell of a row, its law is nearly normal and most proposals are accepted; with a above 0 a proposal is nearer, and more
+of them are. Rows of one mode do not depend on each other, so threads share them.
 """
 
 import math
@@ -43,17 +44,37 @@ def look_up(table: Floats, information: Floats, reach: float, symbol: int, m: fl
 
 
 @compiled
-def symbol_likelihood(
-    symbols: Symbols, table: Floats, information: Floats, reach: float, means: Floats, begin: int, end: int
-) -> tuple[float, float, float]:
-    """Sums of log likelihood, score and information over entries."""
-    value, slope, told = 0.0, 0.0, 0.0
+def log_likelihood(symbols: Symbols, table: Floats, reach: float, means: Floats, begin: int, end: int) -> float:
+    """Sum of the log likelihoods of entries."""
+    places = table.shape[1] - 1
+    scale = places / (2.0 * reach)
+    total = 0.0
     for w in range(begin, end):
-        a, b, c = look_up(table, information, reach, symbols[w], means[w])
-        value += a
-        slope += b
-        told += c
-    return value, slope, told
+        x = min(max((means[w] + reach) * scale, 0.0), places - 1e-9)
+        k = int(x)
+        low = table[symbols[w], k, 0]
+        total += low + (x - k) * (table[symbols[w], k + 1, 0] - low)
+    return total
+
+
+@compiled
+def scores(
+    symbols: Symbols,
+    table: Floats,
+    information: Floats,
+    reach: float,
+    means: Floats,
+    slopes: Floats,
+    told: Floats,
+    begin: int,
+    end: int,
+) -> float:
+    """Fill in score and information of entries; returns the sum of their log likelihoods."""
+    total = 0.0
+    for w in range(begin, end):
+        value, slopes[w], told[w] = look_up(table, information, reach, symbols[w], means[w])
+        total += value
+    return total
 
 
 @compiled
@@ -69,7 +90,6 @@ def equations(
     table: Floats,
     information: Floats,
     reach: float,
-    heat: float,
     order: Integers,
     first: int,
     last: int,
@@ -105,18 +125,16 @@ def equations(
             m += own[a] * row[a]
         value, slope, told = look_up(table, information, reach, symbols[w], m)
         total += value
-        slope *= heat
-        told *= heat
         for a in range(D):
             g[a] += slope * own[a]
             p = told * own[a]
             for b in range(a + 1):
                 H[a, b] += p * own[b]
-    return heat * total
+    return total
 
 
 @compiled
-def draw_scored_rows(
+def draw_rows(
     parameters: Floats,
     starts: Integers,
     widths: Integers,
@@ -128,7 +146,6 @@ def draw_scored_rows(
     table: Floats,
     information: Floats,
     reach: float,
-    heat: float,
     keep: float,
     order: Integers,
     begins: Integers,
@@ -172,7 +189,7 @@ def draw_scored_rows(
                 value -= 0.5 * prior_precisions[a] * miss * miss
             value += equations(
                 parameters, starts, widths, offsets, offset_starts, coordinates, mean, symbols, table, information,
-                reach, heat, order, begins[i], begins[i + 1], n, here, phi, own, rows, work, place, g, H,
+                reach, order, begins[i], begins[i + 1], n, here, phi, own, rows, work, place, g, H,
             )
             if not factorize(H):
                 good = False
