@@ -1,4 +1,4 @@
-"""The design of channels: the table of chances that tells most about latent means at a given epsilon.
+"""The design of channels: the table of chances that leaves the least error at a given epsilon.
 
 Columns are intervals of levels: a symbol is likelier, by e^epsilon, inside of one interval than outside. Every column
 with one mode whose chances differ by at most e^epsilon is a sum of such columns (cut it into layers: each layer is an
@@ -25,10 +25,10 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RESIDUAL_SHARES = (0.1, 0.3, 0.6)  # of the latent variance that no model explains: from dense traffic to ratings
-CENTRES = np.concatenate(([0.001], (np.arange(23) + 0.5) / 23, [0.999]))  # quantiles at which means are known well
+NODES, WEIGHTS = (np.asarray(part) for part in np.polynomial.hermite_e.hermegauss(21))  # of a standard normal law
 ROUNDS = 3  # in which the spread that is left after learning is brought in line with the channel
 STEPS = 15  # of Frank and Wolfe, at most, in a round
-SMALL_GAP = 1e-3  # of the mean log precision: an error of a thousandth of an observation in one
+SMALL_GAP = 2e-4  # of the log of the expected squared error
 MOST_SYMBOLS = 48  # of the best channel; randomized response may add one for each atom
 TELLING_SHARE = 0.05  # of values, through randomized response where the best channel cannot tell all atoms apart
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
@@ -36,14 +36,17 @@ MARGINS = (2.0**-32, 2.0**-24, 2.0**-16)  # share of epsilon left for rounding t
 
 
 def design_channel(scale: Scale, epsilon: float, per_number: float) -> Channel:
-    """The epsilon-private channel of interval columns that leaves the least doubt about latent means.
+    """The epsilon-private channel of interval columns that leaves the least squared error on the values' own scale.
 
     A latent value has mean m and residual variance r, of which several shares of the whole variance 1 are tried. After
     the model has learned, m is known to be about c up to a variance t, and the value's law is N(c, r + t). With p the
-    levels' chances and d their derivatives by c, a column q adds (d . q)^2 / (p . q) to the information I about m. The
-    design maximises the mean of log(1 / (1 - r) + n I) over all c and r, n the values per number of the model, and t is
-    one over the precision that this channel reaches. The objective is concave in the amounts of the columns, which add
-    up to 1 for every level: Frank and Wolfe's method, with a linear program in each step.
+    levels' chances and d their derivatives by c, a column q adds (d . q)^2 / (p . q) to the information I about m, and
+
+        error(r) = mean over c of s^2 / (1 / (1 - r) + n I)
+
+    is left, with n the values per number of the model and s the slope of the expected value (on its own scale) by c.
+    The design minimises the mean of log error(r) over r, where t is what this channel leaves. That is convex in the
+    amounts of the columns, which add up to 1 for every level: Frank and Wolfe's method, a linear program in each step.
 
     Guarantee
     ---------
@@ -52,7 +55,7 @@ def design_channel(scale: Scale, epsilon: float, per_number: float) -> Channel:
     promised = checks.positive_number("epsilon", epsilon)
     number = checks.positive_number("per_number", per_number)
     designed = min(promised, MAX_DESIGN_EPSILON)
-    amounts = _amounts(scale.cuts, designed, number)
+    amounts = _amounts(scale, designed, number)
     if scale.free:
         amounts = _telling(amounts, len(scale.cuts) + 1, designed)
     for margin in MARGINS:
@@ -73,19 +76,27 @@ def kept_information(scale: Scale, channel: Channel) -> float:
     after = before = 0.0
     for share in RESIDUAL_SHARES:
         chances, derivatives = _laws(scale.cuts, share)
-        after += float(_information(channel.chances.T, chances, derivatives).sum())
-        before += float(_information(np.eye(chances.shape[1]), chances, derivatives).sum())
+        after += float((_information(channel.chances.T, chances, derivatives) @ WEIGHTS).sum())
+        before += float((_information(np.eye(chances.shape[1]), chances, derivatives) @ WEIGHTS).sum())
     return after / before
 
 
 def _laws(cuts: Floats, variance: float) -> tuple[Floats, Floats]:
-    """Chances of the levels and their derivatives by the centre, for centres at quantiles of what is known."""
-    from scipy.special import ndtr, ndtri  # scipy only when a channel is designed
+    """Chances of the levels and their derivatives by the centre, for all centres that a model may know."""
+    from scipy.special import ndtr  # scipy only when a channel is designed
 
-    centres = math.sqrt(max(1 - variance, 0.0)) * ndtri(CENTRES)
+    centres = math.sqrt(1 - variance) * NODES
     away = (np.concatenate(([-np.inf], cuts, [np.inf])) - centres[:, None]) / math.sqrt(variance)
     density = np.exp(-(away**2) / 2) / math.sqrt(2 * math.pi * variance)
     return np.diff(ndtr(away), axis=1), -np.diff(density, axis=1)
+
+
+def _importance(scale: Scale, variance: float) -> Floats:
+    """Weights of the centres: their chance times the squared slope of the expected value, by Stein's identity."""
+    values = scale.value(math.sqrt(1 - variance) * NODES[:, None] + math.sqrt(variance) * NODES)
+    slopes = values @ (WEIGHTS * NODES) / (WEIGHTS.sum() * math.sqrt(variance))
+    weights = WEIGHTS * slopes**2
+    return np.asarray(weights / weights.sum() if weights.sum() > 0 else WEIGHTS / WEIGHTS.sum())
 
 
 def _information(columns: Floats, chances: Floats, derivatives: Floats) -> Floats:
@@ -100,29 +111,39 @@ def _interval_columns(levels: int, epsilon: float) -> Floats:
     return np.where(inside, 1.0, math.exp(-epsilon))
 
 
-def _amounts(cuts: Floats, epsilon: float, number: float) -> Floats:
+def _amounts(scale: Scale, epsilon: float, number: float) -> Floats:
     """How much of each interval column the best channel has."""
-    columns = _interval_columns(len(cuts) + 1, epsilon)
+    columns = _interval_columns(len(scale.cuts) + 1, epsilon)
     shares = np.array(RESIDUAL_SHARES)
-    priors = np.repeat(1 / (1 - shares), len(CENTRES))
     known = np.zeros(len(shares))  # precision that the values add, at first none
     amounts = np.zeros(len(columns))
     for _ in range(ROUNDS):
-        variances = shares + 1 / (1 / (1 - shares) + known)
-        gains = number * np.hstack([_information(columns, *_laws(cuts, variance)) for variance in variances])
-        amounts = _frank_wolfe(columns, gains, priors, amounts)
-        known = (amounts @ gains).reshape(len(shares), -1).mean(axis=1)
+        variances = np.minimum(shares + 1 / (1 / (1 - shares) + known), 1.0)
+        weights = np.stack([_importance(scale, variance) for variance in variances])
+        gains = number * np.stack(
+            [_information(columns, *_laws(scale.cuts, variance)) for variance in variances], axis=1
+        )
+        amounts = _frank_wolfe(columns, gains, 1 / (1 - shares), weights, amounts)
+        known = (np.tensordot(amounts, gains, 1) * weights).sum(axis=1)
     return amounts
 
 
-def _frank_wolfe(columns: Floats, gains: Floats, priors: Floats, start: Floats) -> Floats:
-    """Amounts with the largest mean log(priors + amounts . gains), from a start of zeros or of amounts that add up."""
+def _frank_wolfe(columns: Floats, gains: Floats, priors: Floats, weights: Floats, start: Floats) -> Floats:
+    """Amounts with the least mean log error, from a start of zeros or of amounts that add up.
+
+    gains : (columns, shares, centres); weights : (shares, centres); priors : (shares)
+    """
     from scipy.optimize import linprog
+
+    def falls(precisions: Floats) -> Floats:
+        """How the mean log error falls with each precision."""
+        errors = weights / precisions
+        return np.asarray(errors / precisions / errors.sum(axis=1, keepdims=True) / len(priors))
 
     amounts = start
     for _ in range(STEPS):
-        precisions = priors + amounts @ gains
-        slopes = (gains / precisions).mean(axis=1)
+        precisions = priors[:, None] + np.tensordot(amounts, gains, 1)
+        slopes = np.tensordot(gains, falls(precisions), 2)
         best: Any = linprog(-slopes / slopes.max(), A_eq=columns.T, b_eq=np.ones(columns.shape[1]), method="highs")
         if best.status != 0:
             raise InputError(f"no channel was found for {columns.shape[1]} levels, {best.message}; use fewer levels")
@@ -133,11 +154,11 @@ def _frank_wolfe(columns: Floats, gains: Floats, priors: Floats, start: Floats) 
         step = corner - amounts
         if slopes @ step < SMALL_GAP or ((corner > 0) | (amounts > 0)).sum() > MOST_SYMBOLS:
             break
-        low, high, moved = 0.0, 1.0, step @ gains
-        for _ in range(30):  # the slope falls along the step
+        low, high, moved = 0.0, 1.0, np.tensordot(step, gains, 1)
+        for _ in range(30):  # the fall lessens along the step
             middle = (low + high) / 2
-            rises = (moved / (precisions + middle * moved)).mean() > 0
-            low, high = (middle, high) if rises else (low, middle)
+            more = (falls(precisions + middle * moved) * moved).sum() > 0
+            low, high = (middle, high) if more else (low, middle)
         amounts = corner if low > 1 - 1e-6 else amounts + low * step
     return amounts
 
