@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property
+from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.privacy.noise.channels import TOTAL, Channel, checked_levels
+from tensorveil.privacy.noise.channels import TOTAL, Channel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+MAX_LEVELS = 14  # the linear program has 2^levels columns
 TELLING_SHARE = 0.05  # of values, through randomized response where the best channel cannot tell all levels
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
 MARGINS = (2.0**-32, 2.0**-24, 2.0**-16)  # share of epsilon left for rounding to whole counts; the first that fits
@@ -61,7 +63,68 @@ class LatentPrior:
         return weights / weights.sum(), np.diff(ndtr(distances), axis=1), -np.diff(density, axis=1) / self.spread
 
 
-def design_channel(levels: Sequence[float], epsilon: float, prior: LatentPrior | None = None) -> Channel:
+@final
+@dataclass(frozen=True, eq=False)
+class LevelChannel:
+    """A channel on public levels, and numbers that represent its symbols.
+
+    Attributes
+    ----------
+    table : Channel
+    levels : tuple of float
+        The public values of the levels, increasing.
+    weights : array
+        Public chance of each level, for the pseudo-values; their sum is one.
+    information : float
+        Share of the Fisher information about the latent mean that passes, under the prior of the design.
+    """
+
+    table: Channel
+    levels: tuple[float, ...]
+    weights: Floats
+    information: float
+
+    @property
+    def chances(self) -> Floats:
+        """Q(symbol | level)."""
+        return self.table.chances
+
+    @cached_property
+    def pseudo_values(self) -> Floats:
+        """A number for each symbol that represents the value it came from.
+
+        With at least as many (independent) symbols as levels it is unbiased: its mean, given any level, is the level,
+        and its variance over `weights` is the least possible. With fewer no unbiased one exists: the mean follows the
+        levels as closely as it can (least squares over `weights`) and is then stretched about the overall mean until
+        its slope on the level is one, so that averages over many levels are not shrunk.
+        """
+        grid = np.asarray(self.levels)
+        roots = np.sqrt(self.weights)[:, None]
+        columns = np.sqrt(self.weights @ self.chances)
+        overall = float(self.weights @ grid)
+        solution = np.linalg.lstsq(roots * self.chances / columns, roots[:, 0] * (grid - overall), rcond=1e-9)[0]
+        values = solution / columns
+        slope = float((self.weights * (grid - overall)) @ (self.chances @ values))
+        return np.asarray(overall + values * float(self.weights @ (grid - overall) ** 2) / slope)
+
+    @cached_property
+    def means(self) -> Floats:
+        """Mean of the pseudo-value given each level."""
+        return self.chances @ self.pseudo_values
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Variance of the pseudo-value given each level."""
+        return np.asarray((self.chances * (self.pseudo_values - self.means[:, None]) ** 2).sum(axis=1))
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether the mean of the pseudo-value is the level, for every level, to 1e-6 of the range."""
+        grid = np.asarray(self.levels)
+        return bool(np.abs(self.means - grid).max() <= 1e-6 * (grid[-1] - grid[0]))
+
+
+def design_channel(levels: Sequence[float], epsilon: float, prior: LatentPrior | None = None) -> LevelChannel:
     """The epsilon-private channel that keeps most of the Fisher information about a latent mean.
 
     With theta_i, w_i the nodes of the prior, p_i the levels' chances given theta_i and d_i their derivatives, a column
@@ -99,13 +162,14 @@ def design_channel(levels: Sequence[float], epsilon: float, prior: LatentPrior |
         counts = _whole_counts(masses[:, None] * kept)
         weights = np.maximum(nodes @ chances, 1e-12)
         try:
-            return Channel(promised, grid, counts, weights, float(gains[support] @ masses) / before)
+            table = Channel(promised, counts)
         except InputError:
             continue  # rounding took more than the margin
+        return LevelChannel(table, grid, weights / weights.sum(), float(gains[support] @ masses) / before)
     raise InputError(f"epsilon = {promised!r} on {len(grid)} levels could not be rounded safely; use fewer levels")
 
 
-def telling_channel(best: Channel, epsilon: float) -> Channel:
+def telling_channel(best: LevelChannel, epsilon: float) -> LevelChannel:
     """A channel, mixed with a little randomized response, whose symbols show how often each level occurs.
 
     The best channel may merge levels. Only the prior then determines how often each of them occurs, which biases cuts,
@@ -114,44 +178,16 @@ def telling_channel(best: Channel, epsilon: float) -> Channel:
     """
     levels = best.levels
     belief = LatentPrior.for_levels(levels).laws(levels)
-    other = math.exp(-min(best.epsilon, MAX_DESIGN_EPSILON))
+    other = math.exp(-min(best.table.epsilon, MAX_DESIGN_EPSILON))
     response = np.where(np.eye(len(levels)) == 1, 1.0, other) / (1 + (len(levels) - 1) * other)
     columns = np.vstack([(1 - TELLING_SHARE) * best.chances.T, TELLING_SHARE * response])
     chances, derivatives = belief[1], belief[2]
     before = float(belief[0] @ (derivatives**2 / np.maximum(chances, 1e-300)).sum(axis=1))
     kept = float(((columns @ derivatives.T) ** 2 / (columns @ chances.T)).sum(axis=0) @ belief[0]) / before
-    return Channel(epsilon, levels, _whole_counts(columns), best.weights, kept)
+    return LevelChannel(Channel(epsilon, _whole_counts(columns)), levels, best.weights, kept)
 
 
-@lru_cache(maxsize=16)
-def dithered_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
-    """A channel for continuous values: evenly spaced levels, each rounded at random to one of fewer, so no mean shifts.
-
-    The best channel takes neighbouring levels for one and is right on average over the prior only; a fit to very many
-    values would see its steps. Mixing the rows of a smaller channel, of which every level's mean is right, keeps its
-    ratios; of all such sizes the one of least variance is taken.
-    """
-    inner = epsilon * (1 - 2.0**-30)  # what rounding to whole counts may take
-    places = np.arange(len(levels)) / (len(levels) - 1)
-    best, least = None, math.inf
-    for size in range(2, len(levels) + 1):
-        small = design_channel(tuple(np.linspace(levels[0], levels[-1], size).tolist()), inner)
-        if not small.unbiased:
-            break
-        below = np.minimum((places * (size - 1)).astype(np.int64), size - 2)
-        upper = (places * (size - 1) - below)[:, None]
-        mixed = (1 - upper) * small.chances[below] + upper * small.chances[below + 1]
-        weights = LatentPrior.for_levels(levels).laws(levels)
-        channel = Channel(epsilon, levels, _whole_counts(mixed.T), np.maximum(weights[0] @ weights[1], 1e-12))
-        variance = float(channel.weights @ channel.variances)
-        if variance < least:
-            best, least = channel, variance
-    if best is None:
-        raise InputError(f"epsilon = {epsilon!r} must leave a channel of two levels, got none; use noise='laplace'")
-    return best
-
-
-def recalibrated(channel: Channel, symbols: Integers) -> Channel:
+def recalibrated(channel: LevelChannel, symbols: Integers) -> LevelChannel:
     """The same channel with weights of the levels that fit the symbols it gave: post-processing.
 
     With fewer symbols than levels the numbers that stand for symbols depend on how the values are spread. Here the
@@ -168,12 +204,12 @@ def recalibrated(channel: Channel, symbols: Integers) -> Channel:
     spreads = np.geomspace(width / 50, width, 40)[:, None]
     means = np.linspace(grid[0], grid[-1], 81)[None, :]
     chances = np.diff(ndtr((cuts - means[..., None]) / spreads[..., None]), axis=-1)
-    found = np.bincount(symbols, minlength=channel.counts.shape[1])
+    found = np.bincount(symbols, minlength=channel.chances.shape[1])
     likelihoods = np.log(np.maximum(chances @ channel.chances, 1e-300)) @ found
     expected = math.hypot(prior.mean_std, prior.spread)
     likelihoods -= (2 * np.log(spreads / expected)) ** 2 / 2 + ((means - prior.mean) / width) ** 2
     weights = np.maximum(chances[np.unravel_index(likelihoods.argmax(), likelihoods.shape)], 1e-12)
-    return replace(channel, weights=weights)
+    return replace(channel, weights=weights / weights.sum())
 
 
 def _whole_counts(columns: Floats) -> Integers:
@@ -182,3 +218,13 @@ def _whole_counts(columns: Floats) -> Integers:
     for row in counts:
         row[row.argmax()] += TOTAL - sum(row.tolist())
     return counts
+
+
+def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """Levels that a channel can be designed for: increasing, and not too many."""
+    grid = tuple(checks.finite_number(f"levels[{place}]", float(level)) for place, level in enumerate(levels))
+    if not 2 <= len(grid) <= MAX_LEVELS:
+        raise InputError(f"levels must be 2 to {MAX_LEVELS} numbers, got {len(grid)}; merge some into bins")
+    if not all(low < high for low, high in pairwise(grid)):
+        raise InputError(f"levels must increase, got {grid}; sort them and drop doubles")
+    return grid
