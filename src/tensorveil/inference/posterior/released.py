@@ -60,10 +60,10 @@ class Released:
     symbols : one per entry, below 256
     chances : Q(symbol | level), one row per level
     scale : levels, their cuts by the link, and shares by the marginal
-    weight : how many observations the shares of the scale are worth, before symbols are counted
+    error : standard error of the shares of the scale
     """
 
-    def __init__(self, symbols: ArrayLike, chances: ArrayLike, scale: Scale, weight: float) -> None:
+    def __init__(self, symbols: ArrayLike, chances: ArrayLike, scale: Scale, error: float) -> None:
         numbers = np.asarray(symbols)
         self.chances: Floats = np.ascontiguousarray(chances, dtype=np.float64)
         levels = len(scale.low)
@@ -75,7 +75,7 @@ class Released:
             raise InputError(f"symbols must be from 0 to {self.chances.shape[1] - 1}, one per column of chances")
         self.symbols: Symbols = np.ascontiguousarray(numbers, dtype=np.uint8)
         self.scale = scale
-        self.shares = self._likeliest_shares(weight)
+        self.shares = self._likeliest_shares(max(error, SURE))
         knots = np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]])
         middles = (knots[1:] + knots[:-1]) / 2
         self._centre = float(self.shares @ middles)
@@ -84,15 +84,23 @@ class Released:
     def __len__(self) -> int:
         return len(self.symbols)
 
-    def _likeliest_shares(self, weight: float) -> Floats:
-        """Shares of the levels, from the marginal and the symbols."""
+    def _likeliest_shares(self, error: float) -> Floats:
+        """Shares of the levels, from the marginal and the symbols.
+
+        The marginal is worth 1 / (4 error^2) observations where it sees mass, with which a share of one half would be
+        known that well, but only 1 / error where it sees none: rare levels may exist unseen, up to a share of `error`.
+        """
         found = np.bincount(self.symbols, minlength=self.chances.shape[1]).astype(np.float64)
         known = (self.scale.masses + SURE) / (self.scale.masses + SURE).sum()
+        rare = known <= error
         shares = known
         for _ in range(SHARES_ROUNDS):
             each = shares[:, None] * self.chances
-            shares = (each / np.maximum(each.sum(axis=0), LEAST)) @ found + weight * known
-            shares = shares / shares.sum()
+            counts = (each / np.maximum(each.sum(axis=0), LEAST)) @ found
+            unseen = (counts + known / error)[rare].sum() / (counts.sum() + 1 / error)
+            shares = np.where(rare, counts + known / error, counts + known / (4 * error**2))
+            shares[rare] *= unseen / max(float(shares[rare].sum()), LEAST)
+            shares[~rare] *= (1 - unseen) / max(float(shares[~rare].sum()), LEAST)
         return shares
 
     def cuts(self, means: Floats) -> Floats:

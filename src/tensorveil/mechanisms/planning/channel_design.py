@@ -1,4 +1,4 @@
-"""The design of channels: the table of chances that leaves the least error at a given epsilon.
+"""The design of channels: the table of chances that tells most at a given epsilon.
 
 Columns are intervals of levels: a symbol is likelier, by e^epsilon, inside of one interval than outside. Every column
 with one mode whose chances differ by at most e^epsilon is a sum of such columns (cut it into layers: each layer is an
@@ -24,28 +24,26 @@ from tensorveil.privacy.noise.channels import TOTAL, Channel
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-RESIDUAL_SHARES = (0.1, 0.3, 0.6)  # of the latent variance that no model explains: from dense traffic to ratings
-NODES, WEIGHTS = (np.asarray(part) for part in np.polynomial.hermite_e.hermegauss(21))  # of a standard normal law
-ROUNDS = 3  # in which the spread that is left after learning is brought in line with the channel
-STEPS = 15  # of Frank and Wolfe, at most, in a round
-SMALL_GAP = 2e-4  # of the log of the expected squared error
-MOST_SYMBOLS = 48  # of the best channel; randomized response may add one for each atom
+RESIDUAL_SHARES = (0.02, 0.15, 0.6)  # of the latent variance that is not known of a value: dense traffic to ratings
+CENTRES = np.concatenate(([0.001], (np.arange(23) + 0.5) / 23, [0.999]))  # quantiles of what is known
+STEPS = 25  # of Frank and Wolfe, at most
+SMALL_GAP = 1e-3  # of the mean log precision
+MOST_SYMBOLS = 60  # of the best channel; randomized response may add one for each atom
 TELLING_SHARE = 0.05  # of values, through randomized response where the best channel cannot tell all atoms apart
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
 MARGINS = (2.0**-32, 2.0**-24, 2.0**-16)  # share of epsilon left for rounding to whole counts; the first that fits
 
 
-def design_channel(scale: Scale, epsilon: float, per_number: float) -> Channel:
-    """The epsilon-private channel of interval columns that leaves the least squared error on the values' own scale.
+def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
+    """The epsilon-private channel of interval columns that tells most about latent means.
 
-    A latent value has mean m and residual variance r, of which several shares of the whole variance 1 are tried. After
-    the model has learned, m is known to be about c up to a variance t, and the value's law is N(c, r + t). With p the
-    levels' chances and d their derivatives by c, a column q adds (d . q)^2 / (p . q) to the information I about m, and
+    Suppose that a value's latent number is known to be N(c, r). With p the levels' chances and d their derivatives by
+    c, a column q adds (d . q)^2 / (p . q) to the information I about c. The design maximises the mean of
 
-        error(r) = mean over c of s^2 / (1 / (1 - r) + n I)
+        log(1 / (1 - r) + n I)
 
-    is left, with n the values per number of the model and s the slope of the expected value (on its own scale) by c.
-    The design minimises the mean of log error(r) over r, where t is what this channel leaves. That is convex in the
+    over several r and c, n the values per index of a mode: the log of the precision that is reached, the same
+    wherever on the scale a value lies, so that rare high values count as much as common ones. It is concave in the
     amounts of the columns, which add up to 1 for every level: Frank and Wolfe's method, a linear program in each step.
 
     Guarantee
@@ -53,7 +51,7 @@ def design_channel(scale: Scale, epsilon: float, per_number: float) -> Channel:
     Pure epsilon for the replacement of one value by any other, on the matrix of whole numbers: Channel checks it.
     """
     promised = checks.positive_number("epsilon", epsilon)
-    number = checks.positive_number("per_number", per_number)
+    number = checks.positive_number("per_index", per_index)
     designed = min(promised, MAX_DESIGN_EPSILON)
     amounts = _amounts(scale, designed, number)
     if scale.free:
@@ -73,30 +71,20 @@ def design_channel(scale: Scale, epsilon: float, per_number: float) -> Channel:
 
 def kept_information(scale: Scale, channel: Channel) -> float:
     """The share of the information about latent means that the symbols keep, of that in the levels."""
-    after = before = 0.0
-    for share in RESIDUAL_SHARES:
-        chances, derivatives = _laws(scale.cuts, share)
-        after += float((_information(channel.chances.T, chances, derivatives) @ WEIGHTS).sum())
-        before += float((_information(np.eye(chances.shape[1]), chances, derivatives) @ WEIGHTS).sum())
-    return after / before
+    chances, derivatives = _laws(scale.cuts)
+    after = _information(channel.chances.T, chances, derivatives).sum()
+    return float(after / _information(np.eye(chances.shape[1]), chances, derivatives).sum())
 
 
-def _laws(cuts: Floats, variance: float) -> tuple[Floats, Floats]:
-    """Chances of the levels and their derivatives by the centre, for all centres that a model may know."""
-    from scipy.special import ndtr  # scipy only when a channel is designed
+def _laws(cuts: Floats) -> tuple[Floats, Floats]:
+    """Chances of the levels and their derivatives by the centre, for all centres and residual variances."""
+    from scipy.special import ndtr, ndtri  # scipy only when a channel is designed
 
-    centres = math.sqrt(1 - variance) * NODES
-    away = (np.concatenate(([-np.inf], cuts, [np.inf])) - centres[:, None]) / math.sqrt(variance)
-    density = np.exp(-(away**2) / 2) / math.sqrt(2 * math.pi * variance)
+    variances = np.repeat(RESIDUAL_SHARES, len(CENTRES))[:, None]
+    centres = np.sqrt(1 - variances) * np.tile(ndtri(CENTRES), len(RESIDUAL_SHARES))[:, None]
+    away = (np.concatenate(([-np.inf], cuts, [np.inf])) - centres) / np.sqrt(variances)
+    density = np.exp(-(away**2) / 2) / np.sqrt(2 * math.pi * variances)
     return np.diff(ndtr(away), axis=1), -np.diff(density, axis=1)
-
-
-def _importance(scale: Scale, variance: float) -> Floats:
-    """Weights of the centres: their chance times the squared slope of the expected value, by Stein's identity."""
-    values = scale.value(math.sqrt(1 - variance) * NODES[:, None] + math.sqrt(variance) * NODES)
-    slopes = values @ (WEIGHTS * NODES) / (WEIGHTS.sum() * math.sqrt(variance))
-    weights = WEIGHTS * slopes**2
-    return np.asarray(weights / weights.sum() if weights.sum() > 0 else WEIGHTS / WEIGHTS.sum())
 
 
 def _information(columns: Floats, chances: Floats, derivatives: Floats) -> Floats:
@@ -113,37 +101,15 @@ def _interval_columns(levels: int, epsilon: float) -> Floats:
 
 def _amounts(scale: Scale, epsilon: float, number: float) -> Floats:
     """How much of each interval column the best channel has."""
-    columns = _interval_columns(len(scale.cuts) + 1, epsilon)
-    shares = np.array(RESIDUAL_SHARES)
-    known = np.zeros(len(shares))  # precision that the values add, at first none
-    amounts = np.zeros(len(columns))
-    for _ in range(ROUNDS):
-        variances = np.minimum(shares + 1 / (1 / (1 - shares) + known), 1.0)
-        weights = np.stack([_importance(scale, variance) for variance in variances])
-        gains = number * np.stack(
-            [_information(columns, *_laws(scale.cuts, variance)) for variance in variances], axis=1
-        )
-        amounts = _frank_wolfe(columns, gains, 1 / (1 - shares), weights, amounts)
-        known = (np.tensordot(amounts, gains, 1) * weights).sum(axis=1)
-    return amounts
-
-
-def _frank_wolfe(columns: Floats, gains: Floats, priors: Floats, weights: Floats, start: Floats) -> Floats:
-    """Amounts with the least mean log error, from a start of zeros or of amounts that add up.
-
-    gains : (columns, shares, centres); weights : (shares, centres); priors : (shares)
-    """
     from scipy.optimize import linprog
 
-    def falls(precisions: Floats) -> Floats:
-        """How the mean log error falls with each precision."""
-        errors = weights / precisions
-        return np.asarray(errors / precisions / errors.sum(axis=1, keepdims=True) / len(priors))
-
-    amounts = start
+    columns = _interval_columns(len(scale.cuts) + 1, epsilon)
+    gains = number * _information(columns, *_laws(scale.cuts))
+    prior = np.repeat(1 / (1 - np.array(RESIDUAL_SHARES)), len(CENTRES))
+    amounts = np.zeros(len(columns))
     for _ in range(STEPS):
-        precisions = priors[:, None] + np.tensordot(amounts, gains, 1)
-        slopes = np.tensordot(gains, falls(precisions), 2)
+        precisions = prior + amounts @ gains
+        slopes = gains @ (1 / precisions) / len(prior)
         best: Any = linprog(-slopes / slopes.max(), A_eq=columns.T, b_eq=np.ones(columns.shape[1]), method="highs")
         if best.status != 0:
             raise InputError(f"no channel was found for {columns.shape[1]} levels, {best.message}; use fewer levels")
@@ -154,10 +120,10 @@ def _frank_wolfe(columns: Floats, gains: Floats, priors: Floats, weights: Floats
         step = corner - amounts
         if slopes @ step < SMALL_GAP or ((corner > 0) | (amounts > 0)).sum() > MOST_SYMBOLS:
             break
-        low, high, moved = 0.0, 1.0, np.tensordot(step, gains, 1)
-        for _ in range(30):  # the fall lessens along the step
+        low, high, moved = 0.0, 1.0, step @ gains
+        for _ in range(30):  # the gain lessens along the step
             middle = (low + high) / 2
-            more = (falls(precisions + middle * moved) * moved).sum() > 0
+            more = (moved / (precisions + middle * moved)).sum() > 0
             low, high = (middle, high) if more else (low, middle)
         amounts = corner if low > 1 - 1e-6 else amounts + low * step
     return amounts
