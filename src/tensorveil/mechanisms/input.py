@@ -18,20 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil import checks
 from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError, SizeError, UnprovenError
-from tensorveil.inference.posterior import laws
+from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.inference.values.noisy import MOST_FOR_SYMBOLS, Noisy, Target, fit_cells, fit_values, sample_values
+from tensorveil.inference.scale import Scale, public_scale, scale_of
+from tensorveil.inference.values.noisy import Noisy, Target, fit_cells, fit_values, sample_values, symbol_numbers
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
-from tensorveil.mechanisms.planning.channel_design import recalibrated
-from tensorveil.mechanisms.planning.levels import (
-    CONTINUOUS,
-    are_continuous,
-    channel_levels,
-    channel_on,
-    level_edges,
-    told_levels,
-)
+from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_share, marginal_stages
+from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.completion import Completion
+from tensorveil.privacy.accounting.composition import shares
 from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.local import Randomized, noisy_values, symbols
@@ -52,21 +47,22 @@ Integers = NDArray[np.int64]
 
 NOISES = ("laplace", "gaussian", "channel")
 SOLVERS = ("posterior", "als")
-VALUES = "values"  # the stage of observed values
 CELLS = "cells"  # the stage of the dense form
+VALUES = "values"  # the stage of the observed values
 LEVELS_CHOSEN = "the levels of the channel were chosen without looking at the values"  # trusted to the caller
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
-LEAST_FOR_LEVELS = 0.25  # of information kept: from here on symbols tell how often each level occurs, and its cuts
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
+MOST_LEVELS = 32  # that a marginal is cut into; a channel merges those that it cannot tell apart
 
 
 @final
 @dataclass(frozen=True)
 class Settings:
-    """The chosen noise, and how many numbers one unit can change."""
+    """The chosen noise, how many numbers one unit can change, and whether the marginal is released first."""
 
     noise: str
     most_changes: int
+    marginal: bool
 
 
 @final
