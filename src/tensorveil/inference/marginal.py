@@ -113,6 +113,16 @@ class Marginal:
         return self.centred(first + inside * (last - first))
 
 
+def exact_marginal(steps: Integers, most: int, cells: int = 4096) -> Marginal:
+    """The marginal of values without noise, in whole steps from -most to most."""
+    width = 2 * most // cells
+    first = np.arange(-most, most, width)
+    last = first + width
+    last[-1] += 1  # the highest step belongs to the last cell
+    counts = np.bincount(np.minimum((steps + most) // width, cells - 1), minlength=cells)
+    return Marginal(first, last, counts / max(len(steps), 1), float(len(steps)), 1e-6)
+
+
 def refined(released: Sequence[Counted], parts: int) -> tuple[Integers, Integers]:
     """The cells to count next: equal parts of those cells of the last histogram whose counts are clearly above noise.
 
