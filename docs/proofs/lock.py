@@ -34,6 +34,7 @@ MODULES = (
     "tensorveil.privacy.queries.sums.weighted_sums",
     "tensorveil.privacy.queries.values.choices",
     "tensorveil.privacy.queries.values.dense",
+    "tensorveil.privacy.queries.values.histogram",
     "tensorveil.privacy.queries.values.symbols",
     "tensorveil.privacy.queries.values.values",
 )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from marginal_alone import MarginalAlone
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.privacy import queries
 from tensorveil.privacy.bounds import clip
@@ -33,6 +34,7 @@ MECHANISMS = (
     tv.StatisticPerturbation(),
     tv.SumPerturbation(),
     tv.WithOffsets(tv.GradientPerturbation(steps=1)),
+    MarginalAlone(),
 )
 
 

@@ -153,6 +153,14 @@ THEOREMS = _table(
         DWORK,
     ),
     Theorem(
+        "histogram",
+        "histogram.md",
+        "offsets",
+        ("value", "slice_values", "entry", "slice"),
+        "Noise on the weighted counts of values in cells of the bounds; a whole slice weighs one at most.",
+        DWORK,
+    ),
+    Theorem(
         "offsets-sums",
         "row_sums.md",
         "offsets",

@@ -15,6 +15,7 @@ from tensorveil.privacy.queries.sums.totals import Totals
 from tensorveil.privacy.queries.sums.weighted_sums import ModeSums
 from tensorveil.privacy.queries.sums.windows import WindowReading
 from tensorveil.privacy.queries.values.choices import Quantile
+from tensorveil.privacy.queries.values.histogram import Histogram
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault, VaultError
@@ -40,6 +41,7 @@ def shard(unit=None):
         lambda: WindowReading(np.inf, NONE, -1.0, 1.0),
         lambda: Quantile(1e18),
         lambda: Quantile(np.nan),
+        lambda: Histogram(np.array([0, 1]), np.array([2, 3]), True),
         lambda: check_rows(np.array([0, 1, 0])),
     ],
 )

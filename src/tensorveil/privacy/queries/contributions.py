@@ -1,6 +1,6 @@
 """Weights and whole numbers that keep the part of one privacy unit in a sum within one.
 
-What the queries of levels, row sums, paired sums and normal equations share. The proofs are in
+What the queries of levels, histograms, row sums, paired sums and normal equations share. The proofs are in
 docs/proofs/contributions.md.
 """
 
