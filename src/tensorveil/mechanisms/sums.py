@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError
+from tensorveil.inference.marginal import Marginal
 from tensorveil.inference.offsets import NoisySums
 from tensorveil.inference.scale import Scale, scale_of
 from tensorveil.inference.sums.degree_features import degree_features
 from tensorveil.inference.sums.groups import grouped
 from tensorveil.inference.sums.latent import LatentPosterior, Split
 from tensorveil.inference.sums.linked_factors import item_columns
+from tensorveil.inference.sums.total import mean_of_total, reading_range, with_mean
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_coordinates, marginal_shares, marginal_stages
 from tensorveil.mechanisms.planning.information import noise_variance, pure_is_better
@@ -116,20 +118,19 @@ class SumPerturbation(Mechanism):
         features = _features(vault, given)
         bounds = request.bounds.low, request.bounds.high
         first = len(plan.stages) - len(asked)
-        scale = scale_of(ask_marginal(vault, plan.stages[:first]), MOST_LEVELS, bounds)
-        latent = LatentPosterior(scale, request.family.zeros(request.shape), withheld)
+        marginal = ask_marginal(vault, plan.stages[:first])
+        marginal, mean, error = with_mean(marginal, *_total(vault, request, plan.stages[first], marginal))
+        scale = scale_of(marginal, MOST_LEVELS, bounds)
+        latent = LatentPosterior(scale, mean, error, request.family.zeros(request.shape), withheld)
         columns: dict[int, tuple[Floats, Floats]] = {}
-        for place, (one, stage) in enumerate(zip(asked, plan.stages[first:], strict=True)):
-            if one.mode is None:
-                _learn_mean(vault, request, stage, latent)
-                continue
+        for place, (one, stage) in enumerate(zip(asked[1:], plan.stages[first + 1 :], strict=True)):
             split = None if one.groups == 1 else _split(request, one, columns[one.partner])
             rows = _rows(request, one, split)
             reach = _reach(request, one, stage.event) * math.sqrt(latent.left)
             released = _ask(vault, request, stage, one, rows, _reading(scale, latent.subtracted, reach)).scaled(reach)
             counts = latent.learn_mode(one.mode, released, reach, features.get(one.mode, []), split)
             columns[one.mode] = item_columns(latent.offsets(one.mode), counts, given.get(one.mode)), counts
-            progress("modes", place + 1, len(asked))
+            progress("modes", place + 1, len(asked) - 1)
         if withheld is not None and columns:
             largest = max(columns, key=lambda mode: request.shape[mode])
             latent.leave_rows(withheld, largest, columns[largest][0])
@@ -248,16 +249,13 @@ def _ask(vault: Vault, request: Request, stage: Stage, one: SumStage, rows: Rows
     return NoisySums(answer.values, counts, answer.variance, 0.0, weight)
 
 
-def _learn_mean(vault: Vault, request: Request, stage: Stage, latent: LatentPosterior) -> None:
-    """The mean of the values in the range that the marginal found."""
-    low, high = float(latent.scale.low[0]), float(latent.scale.high[-1])
-    middle, half = (low + high) / 2, max((high - low) / 2, 1e-6)
-    reading = ScoreReading.linear(middle, half, Offsets.none(len(request.shape)), own=False)
-    total = _ask(vault, request, stage, SumStage(None, 1.0), Rows(1), reading)
-    count = max(float(total.counts[0]), math.sqrt(total.count_variance), 1.0)
-    mean = float(np.clip(total.sums[0] / count, -1.0, 1.0))
-    variance = (total.sum_variance + mean**2 * total.count_variance) / count**2
-    latent.learn_mean(middle + half * mean, half**2 * variance)
+def _total(vault: Vault, request: Request, stage: Stage, marginal: Marginal) -> tuple[float, float]:
+    """The mean of the values, and the standard deviation of its noise."""
+    one = SumStage(None, 1.0)
+    noise = _noise(request, one, stage.event)
+    low, high = reading_range(marginal, math.sqrt(noise.whole) / max(request.count_or_guess * noise.weight, 1.0))
+    reading = ScoreReading.linear((low + high) / 2, (high - low) / 2, Offsets.none(len(request.shape)), own=False)
+    return mean_of_total(_ask(vault, request, stage, one, Rows(1), reading), low, high)
 
 
 def checked_features(features: Mapping[str, ArrayLike] | None, request: Request) -> dict[int, Floats]:

@@ -3,8 +3,8 @@
 The sum of index i is N_i (g(b_i) + delta) + residuals + noise: g is the known curve of what is expected to be read of a
 value whose latent mean is shifted by b. The offsets are b = X beta + u with u ~ N(0, v) and beta ~ N(0, v_c) for each
 group c of features. Standard deviations have half-Cauchy priors (Gelman 2006), so that a mode without signal has
-offsets near zero, and no test decides. They are drawn by slice sampling (Neal 2003) of the marginal likelihood, for which
-g is taken as linear; the offsets then follow on a grid, with g as it is.
+offsets near zero, and no test decides. They are drawn by slice sampling (Neal 2003) of the marginal likelihood, where g
+is taken as linear; the offsets then follow on a grid, with g as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 DRAWS = 64
-WARM_UP = 16  # rounds before draws are kept
+WARM_UP = 8  # rounds before draws are kept
+AT_ONCE = 2  # draws of offsets for one of standard deviations
 SCALE = 0.3  # of the half-Cauchy priors, where the latent spread is 1
 SHIFT = 0.3  # prior standard deviation of what all offsets share
 GRID = np.linspace(-4.0, 4.0, 129)  # of an offset
@@ -83,18 +84,18 @@ class OffsetDraws:
         self._columns = np.column_stack([np.ones((len(read.sums), 1)), *columns])
         self._group: Places = np.repeat(np.arange(len(columns) + 1), [1, *(part.shape[1] for part in columns)])
         logs = np.full(1 + len(columns), math.log(min(SCALE, limit) / 3))
-        now, draws, means, spreads = self._likelihood(logs), [], [], []
-        for place in range(WARM_UP + rounds):
+        now = self._likelihood(logs)
+        means: list[Floats] = []
+        draws: list[Floats] = []
+        for place in range(WARM_UP + rounds // AT_ONCE):
             for which in range(len(logs)):
                 logs, now = _slice(self._likelihood, logs, which, now, (math.log(SMALLEST), math.log(limit)), rng)
             if place >= WARM_UP:
-                mean, draw = self._offsets(logs, rng)
-                means.append(mean)
-                draws.append(draw)
-                spreads.append(np.exp(2 * logs).sum())
+                found = [self._offsets(logs, rng) for _ in range(AT_ONCE)]
+                means += [mean for mean, _ in found]
+                draws += [draw for _, draw in found]
         self.mean: Floats = np.mean(means, axis=0)
         self.draws: Floats = np.array(draws)
-        self.prior_variance = float(np.mean(spreads))
 
     def _errors(self, variance: float) -> Floats:
         """Variances of the sums around N g(b): noise, doubts about counts, and residuals."""

@@ -25,11 +25,11 @@ from tensorveil.models.offsets import Offsets
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-SHORT = 16  # draws that tell how much of the spread is the mode's, before its curve is made
+SHORT = 8  # draws that tell how much of the spread is the mode's, before its curve is made
 SMALLEST_LEFT = 0.03  # share of the latent variance that is never explained
 OWN_VARIANCE = 0.15  # of the offsets that slices subtract by themselves, generic
 UNLIMITED = 100.0  # a reach that clips no score
-MEAN_ERROR = 0.5  # latent standard deviation of the marginal's mean, at most
+MIXED = 400  # combinations of offsets by which the mean is set
 
 
 @final
@@ -65,15 +65,19 @@ class LatentPosterior:
     Parameters
     ----------
     scale : of the values
+    mean, error : the mean of the values, centred, and its standard error
     model : factors that predict nothing
     withheld : the mode whose indices subtract their own offsets before sums read them, if there is one
     """
 
-    def __init__(self, scale: Scale, model: FactorModel, withheld: int | None = None) -> None:
+    def __init__(
+        self, scale: Scale, mean: float, error: float, model: FactorModel, withheld: int | None = None
+    ) -> None:
         self.scale, self.law = scale, ScoreLaw(scale)
         self._withheld = withheld
         self._rng = np.random.default_rng(0)
-        self._mean = self._rng.standard_normal(DRAWS) * min(scale.doubt, MEAN_ERROR)
+        self._value = mean + error * _even_normals(self._rng)
+        self.mean = self.law.mean_of_value(mean, 1.0)
         self._modes: dict[int, _Mode] = {}
         self._factors = [model] * DRAWS
 
@@ -88,6 +92,13 @@ class LatentPosterior:
         """Variance of latent values that the posterior means of offsets do not explain."""
         return self._left(None)
 
+    def _means(self, sigmas: Floats) -> Floats:
+        """For every draw, the latent mean at which values have the mean that they should have."""
+        added = np.zeros((DRAWS, MIXED))
+        for part in self._modes.values():
+            added += part.draws[:, self._rng.choice(len(part.mean), MIXED, p=part.shares)]
+        return np.array([self.law.mean_of_values(*one) for one in zip(self._value, sigmas, added, strict=True)])
+
     def _left(self, without: int | None) -> float:
         own = 0.0 if self._withheld is None else OWN_VARIANCE
         known = sum(float(part.shares @ part.mean**2) for mode, part in self._modes.items() if mode != without)
@@ -99,22 +110,6 @@ class LatentPosterior:
             if mode != without:
                 found = found.plus(part.mean, part.scores, part.counts + 1e-9)
         return found
-
-    def learn_mean(self, value: float, variance: float) -> None:
-        """The mean of the values, centred, as released with noise of this variance.
-
-        What the marginal told is the prior: its mean is 0 on the latent scale, with the error of the scale.
-        """
-        prior, width = float(self.law.value(0.0, 1.0)), min(max(self.scale.doubt, 0.05), MEAN_ERROR)
-        spread = float(self.law.value(width, 1.0) - self.law.value(-width, 1.0)) / 2
-        trust = spread**2 / max(spread**2 + variance, 1e-300)
-        means = prior + trust * (value - prior) + math.sqrt(trust * variance) * _even_normals(self._rng)
-        self._mean = np.array([self.law.mean_of_value(one, 1.0) for one in means])
-
-    @property
-    def mean(self) -> float:
-        """Latent mean of all values."""
-        return float(self._mean.mean())
 
     def learn_mode(
         self, mode: int, rows: NoisySums, reach: float, features: Sequence[Floats], split: Split | None = None
@@ -192,10 +187,11 @@ class LatentPosterior:
             self._modes[mode].draws if mode in self._modes else np.zeros((DRAWS, size))
             for mode, size in enumerate(first.shape)
         ]
-        offsets = Offsets(self.mean, [part.mean(axis=0) for part in whole])
-        deviations = np.column_stack([self._mean - self.mean, *(part - part.mean(axis=0) for part in whole)])
         known = sum((np.square(part.draws) @ part.shares for part in self._modes.values()), np.zeros(DRAWS))
         left = np.maximum(1 - known - (0.0 if self._withheld is None else OWN_VARIANCE), SMALLEST_LEFT)
+        means = self._means(np.sqrt(left))
+        offsets = Offsets(float(means.mean()), [part.mean(axis=0) for part in whole])
+        deviations = np.column_stack([means - means.mean(), *(part - part.mean(axis=0) for part in whole)])
         draws = PosteriorDraws(
             first.family,
             first.shape,

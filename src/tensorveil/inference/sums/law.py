@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 POINTS = np.linspace(-12.0, 12.0, 961)  # latent numbers
 MEANS = np.linspace(-8.0, 8.0, 257)  # latent means that expectations are tabulated at
 MOST_EARLIER = 48
+BISECTIONS = 40
 
 
 @final
@@ -58,7 +59,16 @@ class ScoreLaw:
 
     def mean_of_value(self, value: float, sigma: float) -> float:
         """The latent mean at which this centred value is expected."""
-        return float(np.interp(value, _chances(sigma) @ self.values, MEANS))
+        return self.mean_of_values(value, sigma, np.zeros(1))
+
+    def mean_of_values(self, value: float, sigma: float, added: Floats) -> float:
+        """The latent mean at which this value is expected on average, if these numbers are added to the mean."""
+        table, (low, high) = _chances(sigma) @ self.values, (MEANS[0], MEANS[-1])
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            below = float(np.interp(middle + added, MEANS, table).mean()) < value
+            low, high = (middle, high) if below else (low, middle)
+        return float((low + high) / 2)
 
     def score(self, means: Floats, sigma: float, reach: float, earlier: Earlier) -> Floats:
         """The expected score less what is subtracted for earlier modes, clipped to +-reach."""

@@ -1,6 +1,6 @@
 """Which sums are asked for, in which order and for which share of the budget; reads public numbers only.
 
-Errors are on the latent scale, where the spread of the values is 1. An index whose values have sum of weights N is known
+Errors are on the latent scale, where the spread of the values is 1. An index with sum of weights N is known
 with variance a = (noise + sigma^2 w N) / N^2, which leaves v a / (v + a) of the prior variance v of an effect. A
 dynamic program divides the budget so that the sum over all effects is least.
 """
@@ -17,14 +17,14 @@ import numpy as np
 from tensorveil.privacy.plan import Request
 
 UNITS = 40  # a share is a whole number of these
-MEAN_VARIANCE, MEAN_REACH = 0.1, 5.0  # after the marginal; of half the range of values, in standard deviations
+MEAN_VARIANCE, MEAN_REACH = 0.1, 10.0  # after the marginal; of half the range of values, in standard deviations
 OFFSET_VARIANCE = 0.1
 GROUP_VARIANCE = 0.02  # of the effects of an index on groups of another mode's indices
 INDEX_VARIANCE = 0.05  # the same, if every index is a group
 LEFT = 0.6  # of the latent variance, around offsets
 REACH = 2.0  # standard deviations
 MOST_GROUPS, MOST_INDICES = 6, 24
-REACHES = (1.5, 2.0, 2.5, 3.0)
+REACHES = (2.0, 2.5, 3.0)
 OFFSET_SHARES = (0.02, 0.1, 0.3, 0.7)
 QUANTILES = 9
 PASSES = 2  # over the modes under slices: a slice's own offset is subtracted before other offsets are known
@@ -107,9 +107,12 @@ def _divided(
     for one in order:
         tables.append([_error(request, noise, share, total, one, split) for share in _shares()])
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] + [(math.inf, ())] * UNITS
-    for table in tables:
+    for place, table in enumerate(tables):  # the total has a share
         best = [
-            min((best[used - more][0] + table[more], (*best[used - more][1], more)) for more in range(used + 1))
+            min(
+                (best[used - more][0] + table[more], (*best[used - more][1], more))
+                for more in range(0 if place else min(1, used), used + 1)
+            )
             for used in range(UNITS + 1)
         ]
     error, shares = best[UNITS]
