@@ -19,12 +19,13 @@ from tensorveil.privacy.plan import Request
 UNITS = 40  # a share is a whole number of these
 MEAN_VARIANCE, MEAN_REACH = 0.1, 10.0  # after the marginal; of half the range of values, in standard deviations
 OFFSET_VARIANCE = 0.1
-GROUP_VARIANCE = 0.02  # of the effects of an index on groups of another mode's indices
-INDEX_VARIANCE = 0.05  # the same, if every index is a group
+GROUP_VARIANCE = 0.015  # of the effects of an index on groups of another mode's indices
+INDEX_VARIANCE = 0.03  # the same, if every index is a group
 LEFT = 0.6  # of the latent variance, around offsets
 REACH = 2.0  # standard deviations
 MOST_GROUPS, MOST_INDICES = 6, 24
-REACHES = (2.0, 2.5, 3.0)
+REACHES = (1.5, 2.0, 2.5, 3.0)
+LOSS = 0.1  # log error that a wider reach may cost if values are normal: it is safer if they are not
 OFFSET_SHARES = (0.02, 0.1, 0.3, 0.7)
 QUANTILES = 9
 PASSES = 2  # over the modes under slices: a slice's own offset is subtracted before other offsets are known
@@ -142,10 +143,10 @@ def _error(request: Request, noise: Noise, share: float, total: float, mode: int
 
 
 def best_reach(noise: float, count: float, weight: float) -> float:
-    """How far scores are read, in standard deviations: the reach with the least regret over shares of offsets.
+    """How far scores are read, in standard deviations: the widest reach that costs little.
 
     For every share of the variance that offsets may have, the expected error of an offset is compared with that of the
-    best reach. One value moves a sum by the reach at most, and a shift of all values moves it by the part inside.
+    best reach; the largest of these losses decides. One value moves a sum by the reach at most, and a shift of all values moves it by the part inside.
 
     Parameters
     ----------
@@ -163,7 +164,8 @@ def best_reach(noise: float, count: float, weight: float) -> float:
         errors = (noise * reaches**2 + (1 - share) * weight * count) / (inside * max(count, 1e-9)) ** 2
         logs = np.log((share * errors / (share + errors)).mean(axis=1))
         regrets.append(logs - logs.min())
-    return float(REACHES[int(np.max(regrets, axis=0).argmin())])
+    losses = np.max(regrets, axis=0)
+    return float(REACHES[int(np.flatnonzero(losses <= max(LOSS, float(losses.min())))[-1])])
 
 
 def _shares() -> list[float]:
