@@ -32,7 +32,6 @@ MODULES = (
     "tensorveil.privacy.queries.sums.row_sums",
     "tensorveil.privacy.queries.sums.totals",
     "tensorveil.privacy.queries.sums.weighted_sums",
-    "tensorveil.privacy.queries.values.choices",
     "tensorveil.privacy.queries.values.dense",
     "tensorveil.privacy.queries.values.histogram",
     "tensorveil.privacy.queries.values.symbols",

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from oracles import nearest_level
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.laws import NoisyNumbers, Symbols
 from tensorveil.mechanisms.planning.channel_design import design_channel
-from tensorveil.privacy.noise.channels import quantize
 from tensorveil.privacy.noise.source import NoiseSource
 
 LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)
@@ -46,7 +46,7 @@ def test_symbols_tell_sigma_and_the_cuts(epsilon):
     means, behind, _ = truth(0.35)
     cuts = np.array([-0.75, -0.4, 0.35, 0.75])
     channel = design_channel(LEVELS, epsilon)
-    symbols = NoiseSource(1).channel(np.searchsorted(cuts, behind), channel)
+    symbols = NoiseSource(1).channel(np.searchsorted(cuts, behind), channel.table)
     sigma, found, values, precisions = settle(Symbols(symbols, channel.chances, LEVELS, ordered=True), means)
     assert sigma == pytest.approx(0.35, rel=0.12)
     np.testing.assert_allclose(found[1:-1], cuts, atol=0.08)
@@ -58,7 +58,7 @@ def test_bins_of_continuous_values_keep_their_cuts():
     means, behind, _ = truth(0.2)
     levels = np.linspace(-1, 1, 12)
     channel = design_channel(tuple(levels), 6.0)
-    symbols = NoiseSource(1).channel(quantize(np.clip(behind, -1, 1), channel.levels), channel)
+    symbols = NoiseSource(1).channel(nearest_level(np.clip(behind, -1, 1), channel.levels), channel.table)
     law = Symbols(symbols, channel.chances, levels, ordered=False)
     sigma, found, _, _ = settle(law, means)
     assert sigma == pytest.approx(0.2, rel=0.1)
@@ -70,8 +70,8 @@ def test_bins_of_continuous_values_keep_their_cuts():
 def test_what_stands_for_symbols_is_right_on_average(epsilon):
     _, behind, _ = truth(0.35)
     channel = design_channel(LEVELS, epsilon)
-    indices = quantize(np.clip(behind, -1, 1), LEVELS)
-    symbols = NoiseSource(2).channel(indices, channel)
+    indices = nearest_level(np.clip(behind, -1, 1), LEVELS)
+    symbols = NoiseSource(2).channel(indices, channel.table)
     stands, noise, mean = Symbols(symbols, channel.chances, LEVELS, ordered=True).begin()
     values = np.asarray(LEVELS)[indices]
     unsure = math.sqrt((noise + 0.3) / COUNT)
@@ -115,7 +115,7 @@ def test_scores_are_slopes_of_the_likelihood_and_precisions_its_expected_curvatu
     means, behind, _ = truth(0.3)
     levels = np.linspace(-1, 1, 12)
     channel = design_channel(tuple(levels), 1.0)
-    symbols = NoiseSource(1).channel(quantize(np.clip(behind, -1, 1), channel.levels), channel)
+    symbols = NoiseSource(1).channel(nearest_level(np.clip(behind, -1, 1), channel.levels), channel.table)
     law = Symbols(symbols, channel.chances, levels, ordered=False, around=(0.1, 0.42), scored=True)
     _, _, values, precisions = settle(law, means, 2)
     assert not law.fixed
@@ -137,8 +137,8 @@ def test_a_known_spread_of_all_values_tells_sigma_where_symbols_do_not():
     spread = float(behind.std())
     levels = np.linspace(-1, 1, 12)
     channel = design_channel(tuple(levels), 0.5)
-    assert channel.counts.shape[1] == 2
-    symbols = NoiseSource(1).channel(quantize(np.clip(behind, -1, 1), channel.levels), channel)
+    assert channel.chances.shape[1] == 2
+    symbols = NoiseSource(1).channel(nearest_level(np.clip(behind, -1, 1), channel.levels), channel.table)
     law = Symbols(symbols, channel.chances, levels, ordered=False, around=(0.1, spread))
     assert settle(law, means, 20)[0] == pytest.approx(0.3, rel=0.03)
     noisy = NoisyNumbers(behind + 5 * generator.standard_normal(COUNT), noise_std=5.0, spread=spread)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from oracles import nearest_level
 from tensorveil.data.datasets.synthetic import cp_tensor, observe, tucker_tensor
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior import chain as gibbs
@@ -13,7 +14,6 @@ from tensorveil.kernels import dispatch
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
-from tensorveil.privacy.noise.channels import quantize
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.solvers.als import ALS
 
@@ -63,7 +63,7 @@ def noisy(values, law, generator):
     if law == "laplace":
         return NoisyNumbers(values + generator.laplace(scale=0.07, size=len(values)), laplace_scale=0.07)
     channel = design_channel(tuple(np.linspace(-1, 1, 10)), 5.0)
-    symbols = NoiseSource(3).channel(quantize(np.clip(3 * values, -1, 1), channel.levels), channel)
+    symbols = NoiseSource(3).channel(nearest_level(np.clip(3 * values, -1, 1), channel.levels), channel.table)
     return Symbols(symbols, channel.chances, channel.levels, ordered=False)
 
 
@@ -95,7 +95,7 @@ def test_the_same_bits_for_any_number_of_threads_and_for_the_same_seed(monkeypat
     data = observe(cp_tensor((12, 11, 10), 2, seed=0), seed=1)
     where, values, _ = centred(data)
     channel = design_channel(tuple(np.linspace(-1, 1, 5)), 3.0)
-    symbols = NoiseSource(3).channel(quantize(np.clip(values, -1, 1), channel.levels), channel)
+    symbols = NoiseSource(3).channel(nearest_level(np.clip(values, -1, 1), channel.levels), channel.table)
 
     def sample(threads, seed=None):
         law = Symbols(symbols, channel.chances, channel.levels, ordered=True)

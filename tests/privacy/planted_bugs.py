@@ -420,7 +420,7 @@ def column_off_by_a_hair(patch: Patch) -> None:
 
     def bent(grid, epsilon):
         channel = sound(grid, epsilon)
-        counts = channel.counts.copy()
+        counts = channel.table.counts.copy()
         symbol = counts.max(axis=1).argmax()
         high, low = counts[:, symbol].argmax(), counts[:, symbol].argmin()
         allowed = exp_below(Fraction(epsilon)) * int(counts[low, symbol])
@@ -429,9 +429,9 @@ def column_off_by_a_hair(patch: Patch) -> None:
         counts[high, symbol] += extra
         counts[high, donor] -= extra
         off = object.__new__(Channel)  # past the constructor, which would refuse it
-        for name, value in (*vars(channel).items(), ("counts", counts)):
+        for name, value in (("epsilon", epsilon), ("counts", counts)):
             object.__setattr__(off, name, value)
-        return off
+        return replace(channel, table=off)
 
     patch.setattr(levels, "made_channel", bent)
 
@@ -447,7 +447,7 @@ def exp_below(x: Fraction) -> Fraction:
 
 def table_in_fractions() -> None:
     """The table that plan and run take, ratio by ratio, in fractions."""
-    channel = levels.channel_on(None, BOUNDS, 1.0)
+    channel = levels.channel_on(None, BOUNDS, 1.0).table
     bound = exp_below(Fraction(channel.epsilon))
     for column in channel.counts.T.tolist():
         if max(column) > bound * min(column):

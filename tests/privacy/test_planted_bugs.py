@@ -61,10 +61,10 @@ def test_replay_trusts_the_source_of_noise(plant, monkeypatch: pytest.MonkeyPatc
 def test_no_channel_can_be_made_of_the_table_that_is_off_by_a_hair(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only the check in fractions: the planted table had to go past the constructor."""
     planted_bugs.column_off_by_a_hair(monkeypatch)
-    off = planted_bugs.levels.channel_on(None, planted_bugs.BOUNDS, 1.0)
+    off = planted_bugs.levels.channel_on(None, planted_bugs.BOUNDS, 1.0).table
     assert abs(off.ratio() - off.epsilon) < 1e-8
     with pytest.raises(tv.InputError, match="keep within epsilon"):
-        type(off)(off.epsilon, off.levels, off.counts, off.weights)
+        type(off)(off.epsilon, off.counts)
 
 
 def test_the_audits_have_power_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:

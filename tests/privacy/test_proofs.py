@@ -81,7 +81,7 @@ CONTRIBUTIONS = "tensorveil.privacy.queries.contributions"
         (SUMS + ".ModeSums.sensitivity", None, "1 - 2.0**-20", "1"),  # a constant
         (SUMS + ".ModeSums.sensitivity", CONTRIBUTIONS, "np.trunc(contributions", "np.rint(contributions"),
         (SUMS + ".ModeSums.sensitivity", CONTRIBUTIONS, "STEPS = 2**30", "STEPS = 2**31"),
-        ("tensorveil.privacy.queries.values.choices.Quantile.sensitivity", None, "np.abs(below - wanted)", "9 * below"),
+        ("tensorveil.privacy.queries.values.histogram.Histogram.sensitivity", None, "weights[counted]", "2 * counted"),
     ],
 )
 def test_changed_code_would_be_noticed_and_changed_words_would_not(monkeypatch, name, module, old, new):

@@ -159,7 +159,7 @@ def test_the_meter_cannot_be_overdrawn_between_asking_and_paying():
 
 
 def test_a_table_cannot_be_rewritten_after_its_check():
-    channel = design_channel((0.0, 1.0), 1.0)
+    channel = design_channel((0.0, 1.0), 1.0).table
     with pytest.raises(ValueError, match="WRITEABLE"):
         channel.counts.flags.writeable = True
 

@@ -157,9 +157,9 @@ def test_the_certificate_names_them_and_verify_misses_a_sentence_that_was_left_o
 
 def test_features_change_no_price_and_no_noise(films):
     class Recorder(NoiseSource):
-        def dithered_channel(self, values, channel):
-            seen.append((values.copy(), channel.epsilon))
-            return super().dithered_channel(values, channel)
+        def channel(self, symbols, channel):
+            seen.append((symbols.copy(), channel.epsilon))
+            return super().channel(symbols, channel)
 
     observations, _ = rated()
     seen, prices = [], []

@@ -29,6 +29,7 @@ POWERS = tuple(np.linspace(1.0, 0.5, 6).tolist())  # from no link to the root, w
 LINK_LEVELS = 32  # of equal mass, to choose the power by
 ROUND = (5.0, 2.5, 2.0, 1.0)  # a lattice has a spacing of one of these times a power of ten
 MISSED = 10.0  # errors of a mass: 5 may lie unseen (marginal.py, "price"), two spreads away
+FIRST_TAIL, MOST_TAILS = 8, 5  # levels beyond the last value seen: an eighth of the range wide, then twice that, ...
 SURE = 1e-9  # a cumulative mass is this far from 0 and 1
 
 
@@ -134,6 +135,10 @@ def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] |
         low, high = cells.spans(edges)
         cuts, ends = _latent_cuts(link, cells, edges)
         ends = np.where(np.array([low[0] == high[0], low[-1] == high[-1]]), _level_means(cuts)[[0, -1]], ends)
+        parts = edges, cuts, low, high, ends, masses
+        for side in (1, -1):
+            parts = _with_tail(parts, link, marginal.steps, side)
+        edges, cuts, low, high, ends, masses = parts
     doubt = min(MISSED * marginal.error, 1.0)
     return Scale(marginal.steps, edges, cuts, low / marginal.steps, high / marginal.steps, ends, masses, free, doubt)
 
@@ -258,6 +263,43 @@ def _kept_edges(cells: _Cells, edges: Integers, count: int) -> Integers:
     return edges
 
 
+Parts = tuple[Integers, Floats, Floats, Floats, Floats, Floats]  # edges, cuts, low, high, ends, masses
+
+
+def _with_tail(parts: Parts, link: _Link, steps: int, side: int) -> Parts:
+    """The levels of a scale with a few more beyond its last value, each twice as wide as the one before.
+
+    The marginal does not see rare values, but symbols may, and a model may expect some. The new levels are empty.
+    """
+    edges, cuts, low, high, ends, masses = parts
+    end, room = (high[-1], steps - high[-1]) if side > 0 else (low[0], low[0] + steps)
+    first = (high[-1] - low[0]) / FIRST_TAIL
+    count = int(np.clip(math.log2(1 + room / first) if first > 0 else 0, 0, MOST_TAILS))
+    if count == 0 or room < 2:
+        return parts
+    places = end + side * np.minimum(first * (2.0 ** np.arange(count + 1) - 1), room)
+    places[0] = min(places[0] + 1, steps) if side > 0 else places[0]  # the last value belongs to its own level
+    units = (cuts[-1] - cuts[0]) / max(float(np.diff(link(edges[[0, -1]]))[0]), 1e-12) if len(edges) > 1 else 1.0
+    outer = ends[1] if side > 0 else ends[0]
+    latent = outer + units * (link(places) - link(places[:1]))
+    if side < 0:
+        places, latent = places[::-1], latent[::-1]
+    whole = np.ceil(places).astype(np.int64)
+    if (np.diff(whole) < 1).any() or (np.diff(latent) < 1e-9).any():
+        return parts
+    new = whole[:-1] if side > 0 else whole[1:]
+    new_cuts = latent[:-1] if side > 0 else latent[1:]
+    if side > 0:
+        new_cuts = np.maximum(new_cuts, cuts[-1] + 1e-6)
+        joined = np.append(edges, new), np.append(cuts, new_cuts)
+        ends = np.array([ends[0], max(latent[-1], new_cuts[-1] + 1e-6)])
+        return *joined, np.append(low, places[:-1]), np.append(high, places[1:]), ends, np.append(masses, new * 0.0)
+    new_cuts = np.minimum(new_cuts, cuts[0] - 1e-6)
+    joined = np.append(new, edges), np.append(new_cuts, cuts)
+    ends = np.array([min(latent[0], new_cuts[0] - 1e-6), ends[1]])
+    return *joined, np.append(places[:-1], low), np.append(places[1:], high), ends, np.append(new * 0.0, masses)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class _Link:
@@ -271,9 +313,11 @@ class _Link:
     room: Floats
 
     def __call__(self, steps: Floats | Integers) -> Floats:
-        share = np.clip((steps - self.low) / (self.high - self.low), 0.0, 1.0)
+        share = (steps - self.low) / (self.high - self.low)
         passed = np.append(0.0, np.cumsum(self.room))[np.searchsorted(self.places, steps, side="left")]
-        return np.asarray((share**self.power if self.upwards else 1 - (1 - share) ** self.power) + passed)
+        away = share if self.upwards else 1 - share
+        bent = np.where(away > 0, np.maximum(away, 0.0) ** self.power, away)  # linear beyond the end that it starts from
+        return np.asarray((bent if self.upwards else 1 - bent) + passed)
 
     def with_room(self, cells: _Cells) -> _Link:
         """The link with jumps at atoms, so that the room of each is that of its mass under a normal law."""

@@ -22,21 +22,19 @@ from tensorveil.inference.posterior import laws
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.noisy import MOST_FOR_SYMBOLS, Noisy, Target, fit_cells, fit_values, sample_values
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
-from tensorveil.mechanisms.parts.centred import STAGE as VALUES
-from tensorveil.mechanisms.parts.centred import complete_centred
 from tensorveil.mechanisms.planning.channel_design import recalibrated
 from tensorveil.mechanisms.planning.levels import (
     CONTINUOUS,
     are_continuous,
     channel_levels,
     channel_on,
+    level_edges,
     told_levels,
 )
-from tensorveil.mechanisms.planning.private_range import LEAST_EPSILON
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
-from tensorveil.privacy.local import Randomized, randomized
+from tensorveil.privacy.local import Randomized, noisy_values, symbols
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.values.dense import DenseCells
@@ -54,6 +52,7 @@ Integers = NDArray[np.int64]
 
 NOISES = ("laplace", "gaussian", "channel")
 SOLVERS = ("posterior", "als")
+VALUES = "values"  # the stage of observed values
 CELLS = "cells"  # the stage of the dense form
 LEVELS_CHOSEN = "the levels of the channel were chosen without looking at the values"  # trusted to the caller
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
@@ -64,11 +63,10 @@ LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where 
 @final
 @dataclass(frozen=True)
 class Settings:
-    """The chosen noise, how many numbers one unit can change, and whether a private range is released first."""
+    """The chosen noise, and how many numbers one unit can change."""
 
     noise: str
     most_changes: int
-    centred: bool
 
 
 @final
@@ -82,9 +80,8 @@ class InputPerturbation(Mechanism):
         drawn from the table that keeps the most information), or None: gaussian if delta is above 0, otherwise channel
         under `value`, otherwise laplace
     levels : the 2 to 14 public values that the channel distinguishes; each value is rounded to the nearest level.
-        "continuous": twelve evenly spaced levels, under `value` on a private range that is released first
-        (parts/centred.py), so that bounds may be wide. None: all whole numbers, if the bounds are whole and 4 to 13
-        apart, otherwise "continuous".
+        "continuous": twelve evenly spaced levels. None: all whole numbers, if the bounds are whole and 4 to 13 apart,
+        otherwise "continuous".
     default : under `entry` and `slice`, the public value of a missing cell; None: the middle of the bounds
     solver : how the noisy tensor is completed: "posterior" (Bayesian; uses the noise law, and the positions of the
         observed values as side information; `value` and `slice_values` only), "als", or a `Posterior` or `ALS`
@@ -94,9 +91,8 @@ class InputPerturbation(Mechanism):
 
     Guarantee
     ---------
-    `value`, `slice_values`: input-values; the channel for continuous values under `value`: input-centred. `entry`,
-    `slice` (with `at_most`): input-dense. Under the dense units the noisy tensor is that of deviations from the
-    default, zero where nothing was observed.
+    `value`, `slice_values`: input-values. `entry`, `slice` (with `at_most`): input-dense. Under the dense units the
+    noisy tensor is that of deviations from the default, zero where nothing was observed.
 
     Notes
     -----
@@ -175,7 +171,7 @@ class InputPerturbation(Mechanism):
             stage, most = self._values_stage(request, noise)
         return Design(
             (stage,),
-            Settings(noise, most, stage.theorem == "input-centred"),
+            Settings(noise, most),
             gaussian_coordinates=most,
             assumptions_trusted=(LEVELS_CHOSEN,) if noise == "channel" and self._levels_given else (),
         )
@@ -202,11 +198,6 @@ class InputPerturbation(Mechanism):
             return Stage(VALUES, "input-values", event, sensitivity, LAW_OF_NORM[norm], "every value"), most
         sensitivity = Sensitivity(None, None, _changes(request))
         levels = len(channel_levels(self.levels, request.bounds))
-        if request.unit.kind == "value" and are_continuous(self.levels, request.bounds):
-            if request.epsilon < LEAST_EPSILON:
-                raise InputError(f"epsilon must be at least {LEAST_EPSILON:.1g}, got {request.epsilon!r}; use more")
-            what = f"two quantiles and a mean, then a channel on {levels} levels of the range they span"
-            return Stage(VALUES, "input-centred", event, sensitivity, Law.SEVERAL, what), most
         if most == 1:
             channel_on(self.levels, request.bounds, request.epsilon)  # an error now rather than after reading
         what = f"channel on {levels} levels"
@@ -241,8 +232,6 @@ class InputPerturbation(Mechanism):
         if self.features and isinstance(solver, Posterior):
             given = standardised(self.features, request.mode_names, request.shape)
             solver = replace(solver, features=[given.get(mode) for mode in range(len(request.shape))])
-        if settings.centred:
-            return complete_centred(vault, request.epsilon, target, solver, progress)
         if isinstance(solver, ALS) and not vault.unit.coordinates_public:
             query = self._cells(request, settings.noise)
             answer = vault.answer(CELLS, query)
@@ -274,8 +263,11 @@ class InputPerturbation(Mechanism):
         if self.noise == "gaussian":
             raise InputError("noise must be 'laplace' or 'channel' at the source, got 'gaussian'; both are pure")
         budget = checks.positive_number("epsilon", epsilon)
-        channel = None if self.noise == "laplace" else channel_on(self.levels, bounds, budget)
-        return randomized(values, bounds, budget, channel, noise)
+        if self.noise == "laplace":
+            return noisy_values(values, bounds, budget, noise)
+        channel = channel_on(self.levels, bounds, budget)
+        drawn = symbols(values, bounds, Symbols(level_edges(channel.levels, bounds)), channel.table, noise)
+        return Randomized(channel.pseudo_values[drawn], drawn, float(channel.weights @ channel.variances))
 
     def _noise(self, request: Request) -> str:
         if self.noise is not None:
@@ -305,18 +297,18 @@ class InputPerturbation(Mechanism):
         told = whole and isinstance(self._solver(False), Posterior) and channel.information >= LEAST_FOR_LEVELS
         if told:
             channel = told_levels(channel.levels, budget)
-        symbols = vault.symbols(VALUES, Symbols(), channel)
+        drawn = vault.symbols(VALUES, Symbols(level_edges(channel.levels, bounds)), channel.table)
         levels = bounds.centred(np.asarray(channel.levels))
         if told:
-            law = laws.Symbols(symbols, channel.chances, levels, ordered=True)
+            law = laws.Symbols(drawn, channel.chances, levels, ordered=True)
             stands, variance, _ = law.begin()
             return Noisy(stands, variance, law)
-        fitted = recalibrated(channel, symbols)
+        fitted = recalibrated(channel, drawn)
         variance = float(fitted.weights @ fitted.variances) / (bounds.width / 2) ** 2
-        stands = bounds.centred(fitted.pseudo_values)[symbols]
+        stands = bounds.centred(fitted.pseudo_values)[drawn]
         if variance > MOST_FOR_SYMBOLS * laws.USUAL_SIGMA**2:
             return Noisy(stands, variance, laws.NoisyNumbers(stands, noise_std=math.sqrt(variance)))
-        return Noisy(stands, variance, laws.Symbols(symbols, channel.chances, levels, ordered=whole))
+        return Noisy(stands, variance, laws.Symbols(drawn, channel.chances, levels, ordered=whole))
 
 
 def _noisy_values(vault: Vault, settings: Settings) -> Noisy:

@@ -57,14 +57,6 @@ THEOREMS = _table(
         DWORK,
     ),
     Theorem(
-        "input-centred",
-        "choices.md",
-        "input",
-        ("value",),
-        "Two quantiles by the exponential mechanism, a noisy mean, every value through a channel on what they span.",
-        "McSherry, Talwar 2007, Theorem 6; " + DWORK,
-    ),
-    Theorem(
         "input-dense",
         "dense.md",
         "input",

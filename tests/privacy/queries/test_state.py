@@ -14,8 +14,8 @@ from tensorveil.privacy.queries.contributions import check_rows, slice_weights
 from tensorveil.privacy.queries.sums.totals import Totals
 from tensorveil.privacy.queries.sums.weighted_sums import ModeSums
 from tensorveil.privacy.queries.sums.windows import WindowReading
-from tensorveil.privacy.queries.values.choices import Quantile
 from tensorveil.privacy.queries.values.histogram import Histogram
+from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault, VaultError
@@ -39,8 +39,9 @@ def shard(unit=None):
         lambda: Reading(np.inf, 1.0, NONE),
         lambda: WindowReading(np.nan, NONE, -1.0, 1.0),
         lambda: WindowReading(np.inf, NONE, -1.0, 1.0),
-        lambda: Quantile(1e18),
-        lambda: Quantile(np.nan),
+        lambda: Symbols(()),
+        lambda: Symbols((2, 1)),
+        lambda: Symbols((0.5, 1)),
         lambda: Histogram(np.array([0, 1]), np.array([2, 3]), True),
         lambda: check_rows(np.array([0, 1, 0])),
     ],
@@ -61,12 +62,8 @@ def event_stage(event, law):
     return Stage("level and spread", "level", event, Sensitivity(None, Norm.L2, "test"), law, "totals")
 
 
-@pytest.mark.parametrize("law", [Law.GAUSSIAN, Law.SEVERAL])
-def test_a_pure_event_buys_no_gaussian_noise(law):
-    try:
-        stage = event_stage(PureEvent(1.0), law)
-    except tv.InputError:
-        return  # refused even earlier
+def test_a_pure_event_buys_no_gaussian_noise():
+    stage = event_stage(PureEvent(1.0), Law.GAUSSIAN)
     with pytest.raises(VaultError, match="does not buy"):
         Vault([shard()], [stage], 9, NoiseSource(1)).answer("level and spread", Totals(pure=False))
 

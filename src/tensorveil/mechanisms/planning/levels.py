@@ -7,12 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from tensorveil.mechanisms.planning.channel_design import design_channel, dithered_channel, telling_channel
-from tensorveil.mechanisms.planning.private_range import LEVELS
-from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.noise.channels import Channel
+from tensorveil.mechanisms.planning.channel_design import LevelChannel, design_channel, telling_channel
+from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 
 CONTINUOUS = "continuous"  # levels
+EVEN_LEVELS = 12  # of continuous values
 WHOLE_LEVELS = range(5, 15)  # whole bounds 4 to 13 apart: every whole number is a level
 
 
@@ -22,7 +21,7 @@ def channel_levels(levels: Sequence[float] | str | None, bounds: Bounds) -> tupl
         return tuple(float(level) for level in levels)
     if levels is None and _has_whole_levels(bounds):
         return tuple(float(level) for level in range(int(bounds.low), int(bounds.high) + 1))
-    return tuple(np.linspace(bounds.low, bounds.high, LEVELS).tolist())
+    return tuple(np.linspace(bounds.low, bounds.high, EVEN_LEVELS).tolist())
 
 
 def are_continuous(levels: Sequence[float] | str | None, bounds: Bounds) -> bool:
@@ -30,19 +29,25 @@ def are_continuous(levels: Sequence[float] | str | None, bounds: Bounds) -> bool
     return levels == CONTINUOUS or (levels is None and not _has_whole_levels(bounds))
 
 
-def channel_on(levels: Sequence[float] | str | None, bounds: Bounds, epsilon: float) -> Channel:
+def level_edges(levels: Sequence[float], bounds: Bounds) -> tuple[int, ...]:
+    """Edges, in whole steps, that give every value the number of its nearest level; half-way, of the upper one."""
+    grid = np.asarray(levels)
+    places = np.clip(bounds.centred((grid[1:] + grid[:-1]) / 2), -2.0, 2.0)  # beyond the bounds all are alike
+    return tuple(int(edge) for edge in np.ceil(places * VALUE_STEPS))
+
+
+def channel_on(levels: Sequence[float] | str | None, bounds: Bounds, epsilon: float) -> LevelChannel:
     """The channel on the levels that were given, or on those of the rule."""
-    made = dithered_channel if are_continuous(levels, bounds) else made_channel
-    return made(channel_levels(levels, bounds), epsilon)
+    return made_channel(channel_levels(levels, bounds), epsilon)
 
 
 @lru_cache(maxsize=16)
-def made_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
+def made_channel(levels: tuple[float, ...], epsilon: float) -> LevelChannel:
     """`design_channel`, made once for a plan and its run."""
     return design_channel(levels, epsilon)
 
 
-def told_levels(levels: tuple[float, ...], epsilon: float) -> Channel:
+def told_levels(levels: tuple[float, ...], epsilon: float) -> LevelChannel:
     """The best channel whose symbols show how often each level occurs: see telling_channel."""
     best = made_channel(levels, epsilon)
     if np.linalg.matrix_rank(best.chances) == len(levels):

@@ -1,0 +1,228 @@
+"""Draws of the rows of a model given noisy values whose law is tabulated: Metropolis-adjusted Fisher scoring.
+
+A released symbol s of entry w has the log likelihood f_s(m_w), m_w = base_w + phi_w . row, where base_w is the mean and
+the offsets of the other modes. With f' the score and I the expected information, a row is proposed from
+
+    N(row + (1 - a) H^-1 (sum_w f' phi_w + Lambda (mu - row)), (1 - a^2) H^-1),    H = sum_w I(m_w) phi_w phi_w^T + Lambda,
+
+with a = `keep`, and accepted with the chance that leaves its law as it is (Metropolis, Hastings). Where many symbols
+tell of a row, its law is nearly normal and most proposals are accepted; with a above 0 a proposal is nearer, and more
+of them are. Rows of one mode do not depend on each other, so threads share them.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels import normals
+from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference.least_squares import factorize
+from tensorveil.kernels.reference.posterior import cp_row
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Symbols = NDArray[np.uint8]
+Coordinates = NDArray[np.uint32]
+
+
+@compiled
+def look_up(table: Floats, information: Floats, reach: float, symbol: int, m: float) -> tuple[float, float, float]:
+    """Log likelihood, score and information at a mean, linear between the places of the table."""
+    places = information.size - 1
+    x = (m + reach) * (places / (2.0 * reach))
+    x = min(max(x, 0.0), places - 1e-9)
+    k = int(x)
+    t = x - k
+    low = table[symbol, k, 0]
+    value = low + t * (table[symbol, k + 1, 0] - low)
+    low = table[symbol, k, 1]
+    slope = low + t * (table[symbol, k + 1, 1] - low)
+    low = information[k]
+    return value, slope, low + t * (information[k + 1] - low)
+
+
+@compiled
+def log_likelihood(symbols: Symbols, table: Floats, reach: float, means: Floats, begin: int, end: int) -> float:
+    """Sum of the log likelihoods of entries."""
+    places = table.shape[1] - 1
+    scale = places / (2.0 * reach)
+    total = 0.0
+    for w in range(begin, end):
+        x = min(max((means[w] + reach) * scale, 0.0), places - 1e-9)
+        k = int(x)
+        low = table[symbols[w], k, 0]
+        total += low + (x - k) * (table[symbols[w], k + 1, 0] - low)
+    return total
+
+
+@compiled
+def scores(
+    symbols: Symbols,
+    table: Floats,
+    information: Floats,
+    reach: float,
+    means: Floats,
+    slopes: Floats,
+    told: Floats,
+    begin: int,
+    end: int,
+) -> float:
+    """Fill in score and information of entries; returns the sum of their log likelihoods."""
+    total = 0.0
+    for w in range(begin, end):
+        value, slopes[w], told[w] = look_up(table, information, reach, symbols[w], means[w])
+        total += value
+    return total
+
+
+@compiled
+def equations(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    offsets: Floats,
+    offset_starts: Integers,
+    coordinates: Coordinates,
+    mean: float,
+    symbols: Symbols,
+    table: Floats,
+    information: Floats,
+    reach: float,
+    order: Integers,
+    first: int,
+    last: int,
+    n: int,
+    row: Floats,
+    phi: Floats,
+    own: Floats,
+    rows: Integers,
+    work: Floats,
+    place: int,
+    g: Floats,
+    H: Floats,
+) -> float:
+    """g += scores, H += information (lower half) of the entries of one row; returns their log likelihood."""
+    N = coordinates.shape[1]
+    R = widths[n]
+    D = R + 1
+    total = 0.0
+    own[R] = 1.0
+    for position in range(first, last):
+        w = order[position]
+        if widths.size == N:
+            cp_row(parameters, starts, R, coordinates, w, n, own)
+        else:
+            blocks.find_rows(coordinates, w, starts, widths, rows)
+            blocks.features(parameters, rows, widths, N, phi, work)
+            own[:R] = phi[place : place + R]
+        m = mean
+        for k in range(N):
+            if k != n:
+                m += offsets[offset_starts[k] + np.int64(coordinates[w, k])]
+        for a in range(D):
+            m += own[a] * row[a]
+        value, slope, told = look_up(table, information, reach, symbols[w], m)
+        total += value
+        for a in range(D):
+            g[a] += slope * own[a]
+            p = told * own[a]
+            for b in range(a + 1):
+                H[a, b] += p * own[b]
+    return total
+
+
+@compiled
+def draw_rows(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    offsets: Floats,
+    offset_starts: Integers,
+    coordinates: Coordinates,
+    mean: float,
+    symbols: Symbols,
+    table: Floats,
+    information: Floats,
+    reach: float,
+    keep: float,
+    order: Integers,
+    begins: Integers,
+    n: int,
+    prior_means: Floats,
+    prior_precisions: Floats,
+    key: np.uint64,
+    begin: int,
+    end: int,
+) -> int:
+    """Draw rows begin to end of factor matrix n with their offsets; returns how many proposals were accepted."""
+    N = coordinates.shape[1]
+    R = widths[n]
+    D = R + 1
+    place = np.int64(0)
+    for b in range(n):
+        place += widths[b]
+    rows = np.empty(starts.size, np.int64)
+    phi = np.empty(widths.sum())
+    work = np.empty(blocks.work_size(widths, N))
+    own = np.empty(D)
+    old, new, z = np.empty(D), np.empty(D), np.empty(D)
+    g, H = np.empty(D), np.empty((D, D))
+    accepted = 0
+    fresh = math.sqrt(1.0 - keep * keep)
+    for i in range(begin, end):
+        start = starts[n] + i * R
+        old[:R] = parameters[start : start + R]
+        old[R] = offsets[offset_starts[n] + i]
+        state = normals.stream(key, i)
+        log_ratio = 0.0
+        good = True
+        for side in range(2):  # there, and back
+            here = old if side == 0 else new
+            H[:] = 0.0
+            value = 0.0
+            for a in range(D):
+                H[a, a] = prior_precisions[a]
+                miss = prior_means[i, a] - here[a]
+                g[a] = prior_precisions[a] * miss
+                value -= 0.5 * prior_precisions[a] * miss * miss
+            value += equations(
+                parameters, starts, widths, offsets, offset_starts, coordinates, mean, symbols, table, information,
+                reach, order, begins[i], begins[i + 1], n, here, phi, own, rows, work, place, g, H,
+            )
+            if not factorize(H):
+                good = False
+                break
+            for a in range(D):  # g becomes L^-1 g
+                total = g[a]
+                for b in range(a):
+                    total -= H[a, b] * g[b]
+                g[a] = total / H[a, a]
+                log_ratio += (-1.0 if side == 0 else 1.0) * math.log(H[a, a])
+            if side == 0:
+                for a in range(D):
+                    state += normals.STEP
+                    z[a] = normals.quantile(normals.uniform(state))
+                    log_ratio += 0.5 * z[a] * z[a]
+                    z[a] = (1.0 - keep) * g[a] + fresh * z[a]
+                for a in range(D - 1, -1, -1):  # L^T (new - old) = L^-1 g + z
+                    total = z[a]
+                    for b in range(a + 1, D):
+                        total -= H[b, a] * z[b]
+                    z[a] = total / H[a, a]
+                    new[a] = old[a] + z[a]
+                log_ratio -= value
+            else:
+                for a in range(D):  # L'^T (old - new) - L'^-1 g'
+                    total = -(1.0 - keep) * g[a]
+                    for b in range(a, D):
+                        total -= H[b, a] * z[b]
+                    log_ratio -= 0.5 * total * total / (fresh * fresh)
+                log_ratio += value
+        state += normals.STEP
+        if good and math.log(normals.uniform(state)) < log_ratio:
+            parameters[start : start + R] = new[:R]
+            offsets[offset_starts[n] + i] = new[R]
+            accepted += 1
+    return accepted
