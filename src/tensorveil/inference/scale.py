@@ -316,7 +316,9 @@ class _Link:
         share = (steps - self.low) / (self.high - self.low)
         passed = np.append(0.0, np.cumsum(self.room))[np.searchsorted(self.places, steps, side="left")]
         away = share if self.upwards else 1 - share
-        bent = np.where(away > 0, np.maximum(away, 0.0) ** self.power, away)  # linear beyond the end that it starts from
+        bent = np.where(
+            away > 0, np.maximum(away, 0.0) ** self.power, away
+        )  # linear beyond the end that it starts from
         return np.asarray((bent if self.upwards else 1 - bent) + passed)
 
     def with_room(self, cells: _Cells) -> _Link:

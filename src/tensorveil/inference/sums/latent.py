@@ -29,6 +29,7 @@ SHORT = 8  # draws that tell how much of the spread is the mode's, before its cu
 SMALLEST_LEFT = 0.03  # share of the latent variance that is never explained
 OWN_VARIANCE = 0.15  # of the offsets that slices subtract by themselves, generic
 UNLIMITED = 100.0  # a reach that clips no score
+INDEPENDENT = np.array([0.0, 1.0, 1.0, float(DRAWS)])  # mixing of draws without a chain
 MIXED = 400  # combinations of offsets by which the mean is set
 
 
@@ -198,9 +199,10 @@ class LatentPosterior:
             np.array([model.parameters for model in self._factors], dtype=np.float32),
             deviations.astype(np.float32),
             np.sqrt(left),
-            np.zeros(DRAWS),
-            np.tile(scale.cuts, (DRAWS, 1)),
-            (scale.low + scale.high) / 2,
+            np.tile(np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]]), (DRAWS, 1)),
+            scale.low,
+            scale.high,
+            INDEPENDENT,
         )
         mean = np.mean([model.parameters for model in self._factors], axis=0)
         return Completion(offsets, first.replace_parameters(mean), *bounds, self._withheld, draws=draws)
