@@ -86,13 +86,20 @@ class Scale:
         share = np.clip((places - left) / np.maximum(right - left, 1e-12), 0.0, 1.0)
         return np.asarray(self.low[level] + share * (self.high - self.low)[level])
 
-    def scores(self, steps: Integers) -> Floats:
-        """Latent scores of steps: linear between the edges; that of an atom is the mean of its level."""
+    def table(self) -> tuple[Floats, Floats]:
+        """Centred values, increasing, and their latent scores, which are linear in between.
+
+        The score of an atom is the mean of its level.
+        """
         atoms = self.low == self.high
         places = np.concatenate(([self.low[0]], self.edges / self.steps, [self.high[-1]], self.low[atoms]))
         latent = np.concatenate((self.ends[:1], self.cuts, self.ends[1:], _level_means(self.cuts)[atoms]))
         order = np.argsort(places, kind="stable")
-        return np.asarray(np.interp(np.asarray(steps) / self.steps, places[order], latent[order]))
+        return places[order], latent[order]
+
+    def scores(self, steps: Integers) -> Floats:
+        """Latent scores of steps."""
+        return np.asarray(np.interp(np.asarray(steps) / self.steps, *self.table()))
 
 
 def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] | None = None) -> Scale:
@@ -309,7 +316,9 @@ class _Link:
         share = (steps - self.low) / (self.high - self.low)
         passed = np.append(0.0, np.cumsum(self.room))[np.searchsorted(self.places, steps, side="left")]
         away = share if self.upwards else 1 - share
-        bent = np.where(away > 0, np.maximum(away, 0.0) ** self.power, away)  # linear beyond the end that it starts from
+        bent = np.where(
+            away > 0, np.maximum(away, 0.0) ** self.power, away
+        )  # linear beyond the end that it starts from
         return np.asarray((bent if self.upwards else 1 - bent) + passed)
 
     def with_room(self, cells: _Cells) -> _Link:

@@ -101,6 +101,16 @@ class PosteriorDraws:
             row += base + deviations[0] + deviations[places].sum(axis=1, dtype=np.float64)
         return found
 
+    def scores(self, centred: Floats) -> Floats:
+        """Latent numbers behind centred values, if all latent numbers are N(0, 1); for an atom their mean."""
+        knots, atoms = self.knots.mean(axis=0), self.low == self.high
+        ends = np.concatenate([[-np.inf], knots[1:-1], [np.inf]])
+        density, below = np.exp(-(ends**2) / 2) / math.sqrt(2 * math.pi), _below(ends)
+        means = -np.diff(density) / np.maximum(np.diff(below), 1e-12)
+        places = np.column_stack([self.low, self.high]).ravel()
+        latent = np.column_stack([np.where(atoms, means, knots[:-1]), np.where(atoms, means, knots[1:])]).ravel()
+        return np.asarray(np.interp(centred, places, latent))
+
     def predict(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
         """Posterior mean of the values at checked coordinates, centred."""
         return self._by_parts(coordinates, lambda part: self._expected(part, offsets).mean(axis=0))
@@ -209,3 +219,9 @@ def expected_values(means: Floats, sigma: float, knots: Floats, low: Floats, hig
     beyond = (means - knots[:-1, None]) * chances - sigma * np.diff(density, axis=0)  # beyond the knot before
     slopes = (high - low) / np.maximum(np.diff(knots), 1e-12)
     return np.asarray(low[0] * below[0] + high[-1] * (1 - below[-1]) + low @ chances + slopes @ beyond)
+
+
+def _below(places: Floats) -> Floats:
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr(places))

@@ -142,7 +142,7 @@ class Posterior:
             for chain in chains[thread::threads]:
                 chain.sweep(sweep, tune=sweep < kept.burn_in)
 
-        for sweep in range(planned):  # noqa: B007  # `advance` reads it
+        for sweep in range(planned):  # `advance` reads it
             run_apart(advance, threads)
             if progress is not None:
                 progress(sweep + 1, planned)

@@ -188,8 +188,29 @@ def draw_rows(
                 g[a] = prior_precisions[a] * miss
                 value -= 0.5 * prior_precisions[a] * miss * miss
             value += equations(
-                parameters, starts, widths, offsets, offset_starts, coordinates, mean, symbols, table, information,
-                reach, order, begins[i], begins[i + 1], n, here, phi, own, rows, work, place, g, H,
+                parameters,
+                starts,
+                widths,
+                offsets,
+                offset_starts,
+                coordinates,
+                mean,
+                symbols,
+                table,
+                information,
+                reach,
+                order,
+                begins[i],
+                begins[i + 1],
+                n,
+                here,
+                phi,
+                own,
+                rows,
+                work,
+                place,
+                g,
+                H,
             )
             if not factorize(H):
                 good = False

@@ -38,6 +38,11 @@ def marginal_share(request: Request) -> float:
     return min(max(WELL_COUNTED / units, SMALLEST_SHARE), LARGEST_SHARE)
 
 
+def marginal_shares(request: Request, share: float | None = None) -> list[float]:
+    """The shares of the three stages; `share` is that of all of them together, if it is given."""
+    return [(marginal_share(request) if share is None else share) / len(STAGES)] * len(STAGES)
+
+
 def marginal_stages(request: Request, events: Sequence[Event]) -> tuple[Stage, ...]:
     """The three paid stages, one per event."""
     stages = []

@@ -1,0 +1,96 @@
+"""What sums read of latent numbers: expectations of values and of clipped scores under normal laws."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.inference.scale import Scale
+
+Floats = NDArray[np.float64]
+
+POINTS = np.linspace(-12.0, 12.0, 961)  # latent numbers
+MEANS = np.linspace(-8.0, 8.0, 257)  # latent means that expectations are tabulated at
+MOST_EARLIER = 48
+BISECTIONS = 40
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """Equally likely pairs: what earlier offsets add to a latent mean, and what is subtracted from a score for them."""
+
+    latent: Floats
+    scores: Floats
+
+    @classmethod
+    def none(cls) -> Earlier:
+        """Nothing known, nothing subtracted."""
+        return cls(np.zeros(1), np.zeros(1))
+
+    def plus(self, latent: Floats, scores: Floats, counts: Floats) -> Earlier:
+        """The pairs with one more mode, whose index is taken to be independent of the others'."""
+        order = np.argsort(latent, kind="stable")
+        shares = np.cumsum(counts[order]) / max(float(counts.sum()), 1e-300)
+        wanted = np.searchsorted(shares, (np.arange(MOST_EARLIER) + 0.5) / MOST_EARLIER)
+        chosen = order[np.minimum(wanted, len(order) - 1)]
+        pairs = [
+            np.add.outer(mine, new[chosen]).ravel() for mine, new in ((self.latent, latent), (self.scores, scores))
+        ]
+        kept = np.random.default_rng(0).permutation(len(pairs[0]))[:MOST_EARLIER]
+        return Earlier(pairs[0][kept], pairs[1][kept])
+
+
+@final
+class ScoreLaw:
+    """Expectations for latent numbers N(mean, sigma^2) that are seen through a scale."""
+
+    def __init__(self, scale: Scale) -> None:
+        self.values = scale.value(POINTS)
+        self.scores = scale.scores(np.rint(self.values * scale.steps).astype(np.int64))
+
+    def value(self, mean: float | Floats, sigma: float) -> Floats:
+        """The expected centred value."""
+        return np.interp(mean, MEANS, _chances(sigma) @ self.values)
+
+    def mean_of_value(self, value: float, sigma: float) -> float:
+        """The latent mean at which this centred value is expected."""
+        return self.mean_of_values(value, sigma, np.zeros(1))
+
+    def mean_of_values(self, value: float, sigma: float, added: Floats) -> float:
+        """The latent mean at which this value is expected on average, if these numbers are added to the mean."""
+        table, (low, high) = _chances(sigma) @ self.values, (MEANS[0], MEANS[-1])
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            below = float(np.interp(middle + added, MEANS, table).mean()) < value
+            low, high = (middle, high) if below else (low, middle)
+        return float((low + high) / 2)
+
+    def score(self, means: Floats, sigma: float, reach: float, earlier: Earlier) -> Floats:
+        """The expected score less what is subtracted for earlier modes, clipped to +-reach."""
+        return self._expected(means, sigma, np.clip(self.scores - earlier.scores[:, None], -reach, reach), earlier)
+
+    def moments(self, mean: float, sigma: float, reach: float, earlier: Earlier) -> tuple[float, float]:
+        """Mean and variance of the clipped score."""
+        read = np.clip(self.scores - earlier.scores[:, None], -reach, reach)
+        at = np.array([mean])
+        first, second = (float(self._expected(at, sigma, part, earlier)[0]) for part in (read, read**2))
+        return first, max(second - first**2, 1e-12)
+
+    def _expected(self, means: Floats, sigma: float, read: Floats, earlier: Earlier) -> Floats:
+        tables = read @ _chances(sigma).T
+        return np.mean(
+            [np.interp(means + more, MEANS, row) for more, row in zip(earlier.latent, tables, strict=True)], 0
+        )
+
+
+def _chances(sigma: float) -> Floats:
+    """The chance of each point, one row per mean."""
+    from scipy.special import ndtr
+
+    edges = np.concatenate([[-math.inf], (POINTS[1:] + POINTS[:-1]) / 2, [math.inf]])
+    return np.asarray(np.diff(ndtr((edges - MEANS[:, None]) / sigma), axis=1))
