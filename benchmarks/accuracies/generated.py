@@ -18,7 +18,7 @@ from accuracies.halves import Floats, Halves
 import tensorveil as tv
 
 REPORT_SEEDS = 1_000  # the first seed of the report; those of development begin at 0
-LATENT_END = 4.0  # bounds reach this many standard deviations of the latent law
+LATENT_END = 4.0  # standard deviations of the latent law at which it is clipped, and to which bounds reach
 OFFSET_SHARE = 0.4  # of the signal's variance; the rest is the low-rank part
 MOST_TEST_CELLS = 20_000
 ROW_SPREAD = 1.0  # standard deviation of the log weight of a row, where cells are missing by rows
@@ -90,7 +90,7 @@ class Kind:
         return np.floor(self.counts * values) if self.counts else values
 
     def _latent(self, generator: np.random.Generator) -> Floats:
-        """Offsets, low-rank part and noise, with a variance of one together."""
+        """Offsets, low-rank part and noise, with a variance of one together, clipped where the bounds end."""
         order = len(self.shape)
         offsets = np.zeros(self.shape)
         for mode, size in enumerate(self.shape):
@@ -103,7 +103,8 @@ class Kind:
             factors += component
         signal = math.sqrt(OFFSET_SHARE) * _standard(offsets) + math.sqrt(1 - OFFSET_SHARE) * _standard(factors)
         noise = generator.standard_normal(self.shape)
-        return math.sqrt(self.signal) * signal + math.sqrt(1 - self.signal) * noise
+        latent = math.sqrt(self.signal) * signal + math.sqrt(1 - self.signal) * noise
+        return np.clip(latent, -LATENT_END, LATENT_END)
 
 
 def _along(mode: int, order: int, numbers: Floats) -> Floats:
