@@ -1,11 +1,11 @@
 """Accuracy against epsilon: `python benchmarks/accuracy.py [--quick] [--only REGEX]`, or `make accuracy`.
 
-Data x unit x epsilon x method, several seeds each. Ours runs with the defaults of `tensorveil complete`; beside it stand
+Data x unit x epsilon x method, several seeds each. Ours runs with the defaults of `tensorveil complete`; beside it are
 floors, plain baselines, the paper's algorithms, and peers that are installed. Real data come from the folder that
 TENSORVEIL_DATA names. Noise is seeded, so that a table can be made again; such releases are not for publication.
 
-Rows are appended to a file as they come (results/accuracy.jsonl), and a run whose row of the same version of the code is
-there is not repeated. The page and the pictures beside it are made from that file alone.
+Rows are appended to a file as they come (results/accuracy.jsonl), and a run whose row of the same version of the code
+is there is not repeated. The page and the pictures beside it are made from that file alone.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from accuracies.halves import Floats, Halves
 from numpy.typing import NDArray
 
 import tensorveil as tv
+from accuracies.halves import Floats, Halves
 
 Indices = NDArray[np.uint32]
 
@@ -84,7 +84,8 @@ def private_offsets(data: Halves, unit: str, epsilon: float, seed: int) -> Float
 
 
 def _sums(residuals: Floats, indices: Indices, size: int) -> tuple[Floats, Floats]:
-    return np.bincount(indices, residuals, size), np.bincount(indices, minlength=size).astype(np.float64)
+    sums = np.bincount(indices, residuals, size).astype(np.float64)
+    return sums, np.bincount(indices, minlength=size).astype(np.float64)
 
 
 def _offsets(

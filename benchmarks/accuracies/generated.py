@@ -1,8 +1,8 @@
 """Synthetic tensors of many kinds from one generator.
 
-A latent tensor of unit variance is the sum of offsets, a low-rank part and noise. A value is the latent number itself, or
-its exponential, cut into stars or whole counts, with zeros mixed in. Cells are missing at random, or more often in some
-rows than in others. Bounds follow from the law of the generator, never from the numbers that it drew.
+A latent tensor of unit variance is the sum of offsets, a low-rank part and noise. A value is the latent number itself,
+or its exponential, cut into stars or whole counts, with zeros mixed in. Cells are missing at random, or more often in
+some rows than in others. Bounds follow from the law of the generator, never from the numbers that it drew.
 
 The data of the report and those of development are drawn by different seeds.
 """
@@ -13,9 +13,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from accuracies.halves import Floats, Halves
 
 import tensorveil as tv
+from accuracies.halves import Floats, Halves
 
 REPORT_SEEDS = 1_000  # the first seed of the report; those of development begin at 0
 LATENT_END = 4.0  # standard deviations of the latent law at which it is clipped, and to which bounds reach
@@ -104,16 +104,18 @@ class Kind:
         signal = math.sqrt(OFFSET_SHARE) * _standard(offsets) + math.sqrt(1 - OFFSET_SHARE) * _standard(factors)
         noise = generator.standard_normal(self.shape)
         latent = math.sqrt(self.signal) * signal + math.sqrt(1 - self.signal) * noise
-        return np.clip(latent, -LATENT_END, LATENT_END)
+        return np.asarray(np.clip(latent, -LATENT_END, LATENT_END))
 
 
 def _along(mode: int, order: int, numbers: Floats) -> Floats:
     """The numbers as an array that broadcasts along one mode."""
-    return numbers.reshape([-1 if other == mode else 1 for other in range(order)])
+    sizes = [1] * order
+    sizes[mode] = -1
+    return numbers.reshape(sizes)
 
 
 def _standard(numbers: Floats) -> Floats:
-    return (numbers - numbers.mean()) / numbers.std()
+    return np.asarray((numbers - numbers.mean()) / numbers.std())
 
 
 def _ranks(numbers: Floats) -> Floats:

@@ -89,7 +89,9 @@ def folder_of(name: str) -> Path | None:
 def _required(name: str) -> Path:
     folder = folder_of(name)
     if folder is None:
-        raise FileNotFoundError(f"the folder of TENSORVEIL_DATA must hold {name}, got none; set it, or leave {name} out")
+        raise FileNotFoundError(
+            f"the folder of TENSORVEIL_DATA must hold {name}, got none; set it, or leave {name} out"
+        )
     return folder
 
 

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from accuracies import baselines, generated, halves
-from accuracies.halves import Floats, Halves
 
 import tensorveil as tv
+from accuracies import baselines, generated, halves
+from accuracies.halves import Floats, Halves
 from tensorveil.release.predictions import everybody
 
 Row = dict[str, Any]

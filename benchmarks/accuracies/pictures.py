@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+
 from accuracies.measuring import DEFAULT, MEAN, NO_UNIT, OFFSETS, OURS, PRIVATE_MEAN, Row
 from accuracies.summary import COVERAGE_OF_TENTHS, Cell, Results, epsilon_text
 
@@ -36,9 +37,8 @@ def draw_errors(rows: Sequence[Row], path: Path) -> None:
 
 
 def _private(results: Results, data: str, method: str) -> list[Cell]:
-    return [one for one in results.ours() if (one.data, one.method) == (data, method)] if method == OURS else [
-        one for one in results.cells if (one.data, one.method) == (data, method)
-    ]
+    wanted = (data, method, DEFAULT)
+    return [one for one in results.cells if (one.data, one.method, one.variant) == wanted and one.epsilon is not None]
 
 
 def _errors(axes: Axes, results: Results, data: str) -> None:
@@ -51,8 +51,8 @@ def _errors(axes: Axes, results: Results, data: str) -> None:
             label = f"{unit}{f', delta {delta:g}' if delta else ''}" if method == OURS else None
             errors = [cell.error() or 0.0 for cell in cells]
             axes.errorbar(
-                [cell.epsilon for cell in cells],
-                [cell.mean() for cell in cells],
+                [cell.epsilon or 0.0 for cell in cells],
+                [cell.rmse for cell in cells],
                 errors,
                 fmt=style,
                 color=COLOURS[unit.partition(":")[0]],
@@ -62,13 +62,13 @@ def _errors(axes: Axes, results: Results, data: str) -> None:
                 label=label,
             )
     for method, style in ANCHORS.items():
-        cell = results.find(data, NO_UNIT, None, method)
-        if cell is not None:
+        anchor = results.find(data, NO_UNIT, None, method)
+        if anchor is not None:
             label = "no privacy" if method == OURS else method
-            axes.axhline(cell.mean() or 0.0, color="#444444", linestyle=style, linewidth=1.0, label=label)
+            axes.axhline(anchor.rmse, color="#444444", linestyle=style, linewidth=1.0, label=label)
     floor = results.find(data, NO_UNIT, None, MEAN)
-    if floor is not None and axes.get_ylim()[1] > MOST * (floor.mean() or 0.0):
-        axes.set_ylim(top=MOST * (floor.mean() or 0.0))
+    if floor is not None and axes.get_ylim()[1] > MOST * floor.rmse:
+        axes.set_ylim(top=MOST * floor.rmse)
     ticks = sorted({cell.epsilon for cell in _private(results, data, OURS) if cell.epsilon is not None})
     axes.set_xscale("log")
     axes.set_xticks(ticks, [epsilon_text(tick) for tick in ticks])
@@ -78,7 +78,7 @@ def _errors(axes: Axes, results: Results, data: str) -> None:
 
 
 def draw_coverage(rows: Sequence[Row], path: Path) -> None:
-    """One panel per unit: coverage of 90 % intervals in every tenth of the predictions, one line per data and epsilon."""
+    """One panel per unit: coverage of 90 % intervals in every tenth of the predictions, a line per data and epsilon."""
     results = Results(rows)
     figure, axes = _panels(1, len(COLOURS))
     for place, (unit, colour) in zip(axes, COLOURS.items(), strict=True):
@@ -95,7 +95,9 @@ def draw_coverage(rows: Sequence[Row], path: Path) -> None:
 
 def _panels(lines: int, abreast: int) -> tuple[Figure, list[Axes]]:
     plt.rcParams.update({"svg.hashsalt": "tensorveil", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3})
-    figure, axes = plt.subplots(lines, abreast, figsize=(4.2 * abreast, 3.3 * lines), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        lines, abreast, figsize=(4.2 * abreast, 3.3 * lines), squeeze=False, layout="constrained"
+    )
     return figure, list(axes.flat)
 
 

@@ -18,10 +18,9 @@ from functools import cache
 from multiprocessing.queues import Queue
 from pathlib import Path
 
+import tensorveil
 from accuracies import halves
 from accuracies.measuring import OF_THE_LIBRARY, OURS, OURS_WITH_FEATURES, Row, Run, measured
-
-import tensorveil
 
 HERE = Path(__file__).parent
 LIBRARY = Path(tensorveil.__file__).parent
@@ -40,9 +39,8 @@ def _digest(paths: tuple[Path, ...]) -> str:
     for path in paths:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
-            documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-            if documented and ast.get_docstring(node, clean=False) is not None:
-                node.body = node.body[1:]
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                node.body = node.body[ast.get_docstring(node, clean=False) is not None :]
         digest.update(ast.dump(tree).encode())
     return digest.hexdigest()[:12]
 

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from accuracies.measuring import (
     ABOVE_FOUR,
@@ -42,6 +43,11 @@ class Cell:
     method: str
     variant: str
     rows: tuple[Row, ...] = field(repr=False)
+
+    @property
+    def rmse(self) -> float:
+        """Mean of the error over seeds."""
+        return statistics.fmean(row["rmse"] for row in self.rows)
 
     @property
     def name(self) -> str:
@@ -95,8 +101,10 @@ class Results:
         for row in rows:
             if "error" not in row:
                 grouped.setdefault(tuple(row[name] for name in names), []).append(row)
-        self.cells = [Cell(*found, tuple(grouped[found])) for found in grouped]  # type: ignore[arg-type]
-        self._by_key = {(one.data, one.unit, one.epsilon, one.method, one.variant, one.delta): one for one in self.cells}
+        self.cells = [Cell(**{name: mine[0][name] for name in names}, rows=tuple(mine)) for mine in grouped.values()]
+        self._by_key = {
+            (one.data, one.unit, one.epsilon, one.method, one.variant, one.delta): one for one in self.cells
+        }
 
     def find(
         self,
@@ -113,7 +121,9 @@ class Results:
     def ours(self) -> list[Cell]:
         """Our private cells with the defaults."""
         wanted = (OURS, OURS_WITH_FEATURES)
-        return [one for one in self.cells if one.method in wanted and one.variant == DEFAULT and one.epsilon is not None]
+        return [
+            one for one in self.cells if one.method in wanted and one.variant == DEFAULT and one.epsilon is not None
+        ]
 
     def without_privacy(self, data: str) -> Cell | None:
         """Our completion of a data set with an infinite epsilon."""
@@ -173,9 +183,7 @@ def _largest(aim: str, found: Sequence[tuple[float, str]], most: float, also: st
         return Finding(aim, None, "nothing was run")
     over = sorted((one for one in found if one[0] > most), reverse=True)
     text = f"{len(over)} of {len(found)} above; worst {max(found)[0]:.3f} ({max(found)[1]}){also}"
-    return Finding(
-        aim, not over, text, ("ratio", "run"), tuple((f"{ratio:.3f}", name) for ratio, name in over[:SHOWN])
-    )
+    return Finding(aim, not over, text, ("ratio", "run"), tuple((f"{ratio:.3f}", name) for ratio, name in over[:SHOWN]))
 
 
 def _steps(results: Results) -> Iterator[tuple[Cell, Cell]]:
@@ -186,7 +194,7 @@ def _steps(results: Results) -> Iterator[tuple[Cell, Cell]]:
     for (data, _, _, method), cells in series.items():
         ordered = sorted(cells, key=lambda cell: cell.epsilon or 0.0)
         last = results.without_privacy(data)
-        yield from zip(ordered, ordered[1:], strict=False)
+        yield from pairwise(ordered)
         if last is not None and method == OURS:
             yield ordered[-1], last
 
@@ -209,7 +217,7 @@ def _ordered(aim: str, pairs: Iterator[tuple[Cell, Cell]]) -> Finding:
         judged += 1
         difference, error = found
         if difference > STANDARD_ERRORS * error + 1e-12:
-            relative = difference / (first.mean() or math.inf)
+            relative = difference / first.rmse
             missed.append((relative, first.name, second.name, f"{number(difference)} ± {number(error)}"))
     missed.sort(reverse=True)
     text = f"{len(missed)} of {judged} pairs rise by more than {STANDARD_ERRORS:g} standard errors"
@@ -225,9 +233,8 @@ def _insensitive(results: Results) -> Iterator[Finding]:
         ratios = []
         for cell in results.cells:
             plain = results.find(cell.data, cell.unit, cell.epsilon, cell.method, reference)
-            mine, other = cell.mean(), None if plain is None else plain.mean()
-            if cell.variant == variant and mine is not None and other is not None:
-                ratios.append((mine / other, cell.name))
+            if cell.variant == variant and plain is not None:
+                ratios.append((cell.rmse / plain.rmse, cell.name))
         against = "the defaults" if reference == DEFAULT else reference
         aim = f"{variant}: at most {most:g} of the error of {against}" if most > 1 else f"{variant}: the same error"
         yield _largest(aim, ratios, most + 1e-12)
@@ -254,7 +261,9 @@ def _within(aim: str, ends: tuple[float, float], found: Sequence[tuple[float, st
     aim = f"{aim} from {ends[0]:.2f} to {ends[1]:.2f}"
     if not found:
         return Finding(aim, None, "nothing was run")
-    out = sorted((one for one in found if not ends[0] <= one[0] <= ends[1]), key=lambda one: -abs(one[0] - sum(ends) / 2))
+    out = sorted(
+        (one for one in found if not ends[0] <= one[0] <= ends[1]), key=lambda one: -abs(one[0] - sum(ends) / 2)
+    )
     text = f"{len(out)} of {len(found)} outside; from {min(found)[0]:.3f} to {max(found)[0]:.3f}"
     return Finding(aim, not out, text, ("coverage", "cell"), tuple((f"{one:.3f}", name) for one, name in out[:SHOWN]))
 
@@ -310,20 +319,18 @@ def targets(results: Results) -> list[Target]:
             found.append(Target(name, error, *_reached(results, data, unit, epsilon, method)))
     for (data, unit), ratios in RATIO_TARGETS.items():
         plain = results.without_privacy(data)
-        base = None if plain is None else plain.mean()
         for epsilon, ratio in ratios.items():
-            reached, error = _reached(results, data, unit, epsilon, OURS)
+            reached, deviation = _reached(results, data, unit, epsilon, OURS)
             name = f"{data}, {unit}, epsilon {epsilon:g}, ratio to no privacy"
-            if base is None or reached is None:
+            if plain is None or reached is None:
                 found.append(Target(name, ratio, None, None))
             else:
-                found.append(Target(name, ratio, reached / base, None if error is None else error / base))
+                relative = None if deviation is None else deviation / plain.rmse
+                found.append(Target(name, ratio, reached / plain.rmse, relative))
     return found
 
 
-def _reached(
-    results: Results, data: str, unit: str, epsilon: float, method: str
-) -> tuple[float | None, float | None]:
+def _reached(results: Results, data: str, unit: str, epsilon: float, method: str) -> tuple[float | None, float | None]:
     """The mean error, and its standard error, averaged over the splits of the data."""
     means, errors = [], []
     for split in SPLITS.get(data, (data,)):
@@ -332,11 +339,10 @@ def _reached(
             for cell in results.ours()
             if (cell.data, cell.unit, cell.epsilon, cell.method) == (split, unit, epsilon, method)
         ]
-        best = min(cells, key=lambda cell: cell.mean() or math.inf, default=None)
-        mean = None if best is None else best.mean()
-        if best is None or mean is None:
+        if not cells:
             return None, None
-        means.append(mean)
+        best = min(cells, key=lambda cell: cell.rmse)
+        means.append(best.rmse)
         errors.append(best.error())
     known = [error for error in errors if error is not None]
     return statistics.fmean(means), math.hypot(*known) / len(means) if len(known) == len(means) else None
