@@ -88,7 +88,7 @@ def draw_coverage(rows: Sequence[Row], path: Path) -> None:
             tenths = [row["tenths"] for row in cell.rows if len(row.get("tenths", ())) == 10]
             if cell.unit.startswith(unit) and cell.variant == DEFAULT and tenths:
                 place.plot(range(1, 11), np.mean(tenths, axis=0), color=colour, alpha=0.35, linewidth=0.9)
-        place.set(title=unit, xlabel="tenth of the predictions", ylabel="coverage of 90 % intervals", ylim=(0.3, 1.02))
+        place.set(title=unit, xlabel="tenth of the predictions", ylabel="coverage of 90 % intervals", ylim=(0, 1.02))
         place.set_xticks(range(1, 11))
     _save(figure, path)
 
