@@ -48,6 +48,8 @@ def main() -> None:
         return
     failed = 0
     if not options.page_only:
+        for note in (*halves.left_out(), *baselines.left_out()):
+            print(note, file=sys.stderr)
         print(f"{len(wanted)} of {len(asked)} runs are missing; {options.workers} processes", file=sys.stderr)
         started = time.monotonic()
         for done, row in enumerate(running.run_all(wanted, rows, options.workers, options.tag), 1):
@@ -79,11 +81,11 @@ def write(path: Path) -> None:
     if not rows:
         sys.exit(f"{path} must hold rows, got none; run without --page-only first")
     running.write_rows(path, rows)
-    notes = (*halves.left_out(), *baselines.left_out())
-    path.with_suffix(".md").write_text(page.page(rows, notes))
-    pictures.draw_errors(rows, path.with_suffix(".svg"))
-    pictures.draw_coverage(rows, path.with_name("coverage.svg"))
-    print(f"wrote {path}, {path.with_suffix('.md').name}, {path.with_suffix('.svg').name} and coverage.svg")
+    written, errors, coverage = (path.with_name(path.stem + end) for end in (".md", ".svg", "_coverage.svg"))
+    written.write_text(page.page(rows, path.stem))
+    pictures.draw_errors(rows, errors)
+    pictures.draw_coverage(rows, coverage)
+    print(f"wrote {path}, {written.name}, {errors.name} and {coverage.name}")
 
 
 if __name__ == "__main__":

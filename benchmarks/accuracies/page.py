@@ -25,30 +25,29 @@ COLUMNS = (
 )
 
 
-def page(rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
-    """The whole page as Markdown; `notes` name what is not here."""
+def page(rows: Sequence[Row], name: str) -> str:
+    """The whole page as Markdown, for a file of rows with this name."""
     results = Results(rows)
-    parts = [_head(rows, notes), "## Aims\n", _aims(findings(results)), "## Targets\n", _targets(targets(results))]
+    parts = [_head(rows, name), "## Aims\n", _aims(findings(results)), "## Targets\n", _targets(targets(results))]
     parts += [_missed(one) for one in findings(results) if one.lines]
     parts += ["## Rows\n", *_tables(results), *_failures(rows)]
     return "\n".join(parts)
 
 
-def _head(rows: Sequence[Row], notes: Sequence[str]) -> str:
+def _head(rows: Sequence[Row], name: str) -> str:
     versions = Counter(row["version"] for row in rows if row["method"] in (OURS, OURS_WITH_FEATURES))
     told = ", ".join(f"`{version}` ({count} rows)" for version, count in versions.most_common())
     lines = [
         "# Measured accuracy\n",
-        "Made by `make accuracy` from the rows beside it (`python benchmarks/accuracy.py --page-only`); do not edit.",
+        f"Made by `make accuracy` from `{name}.jsonl` (`python benchmarks/accuracy.py --page-only`); do not edit.",
         "`ours` has the defaults of `tensorveil complete`; `inf` is without privacy. Errors are those of the test",
         "half, on the scale of the values (100^3: against the truth, as a fraction of its standard deviation).",
         "Means over noise seeds, or over drawn data and noise, ± standard error. Intervals are judged by the share of",
         "test values inside, overall and among the smallest and the largest tenth of the predictions.",
         "Slices are joint: every owner predicts from the release and its own data (delta 1e-5).\n",
         f"Versions of the code that made our rows: {told or 'none'}.\n",
-        "![error against epsilon](accuracy.svg)\n",
-        "![coverage by tenth of the predictions](coverage.svg)\n",
-        *(f"- {note}" for note in notes),
+        f"![error against epsilon]({name}.svg)\n",
+        f"![coverage by tenth of the predictions]({name}_coverage.svg)\n",
     ]
     return "\n".join(lines) + "\n"
 

@@ -176,10 +176,10 @@ def test_page_and_pictures_are_made_from_the_rows_alone(tmp_path):
         row(Run("made tiny", NO_UNIT, None, "mean")),
         run.facts | {"seed": 1, "version": "a", "error": "KeyError: x"},
     ]
-    text = page.page(rows, ["left out: something"])
+    text = page.page(rows, "rows")
     assert "| 5 | ours | 0.5 | 0.25 | 0.9 | 0.9 | 0.9 | 1 | 300 | input | 1 | 1 |" in text
     assert "KeyError: x" in text
-    assert "left out: something" in text
+    assert "(rows.svg)" in text
     for draw in (pictures.draw_errors, pictures.draw_coverage):
         path = tmp_path / f"{draw.__name__}.svg"
         draw(rows, path)
