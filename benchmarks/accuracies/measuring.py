@@ -177,18 +177,19 @@ def ours(data: Halves, run: Run) -> Predicted:
     if sweeps:
         chain["sweeps"] = sweeps
     if model.draws is not None:
-        chain["rhat"] = rhat(model.draws.latent_means(data.where[:WATCHED], model.offsets))
+        chain["draws"] = len(model.draws)
+        if len(model.draws) >= 2 * RHAT_PARTS:
+            chain["rhat"] = rhat(model.draws.latent_means(data.where[:WATCHED], model.offsets))
     return Predicted(predicted, ends, chain)
 
 
 def rhat(draws: Floats) -> float:
     """The 95th percentile over cells of R-hat (Gelman et al., BDA3, 11.4), parts of the released draws as chains.
 
-    If a release holds the draws of several chains one after the other, the parts are the chains or halves of them.
+    If a release holds the draws of several chains one after the other, the parts are the chains or halves of them. Few
+    draws give a large number even if they are independent: 1.14 for 30, 1.06 for 60, 1.03 for 100 and 1.02 for 160.
     """
     length = len(draws) // RHAT_PARTS
-    if length < 2:
-        return math.inf
     parts = draws[: RHAT_PARTS * length].reshape(RHAT_PARTS, length, -1)
     within = parts.var(axis=1, ddof=1).mean(axis=0)
     between = parts.mean(axis=1).var(axis=0, ddof=1)

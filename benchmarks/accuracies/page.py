@@ -18,6 +18,7 @@ COLUMNS = (
     "smallest tenth",
     "largest tenth",
     "R-hat",
+    "draws",
     "sweeps",
     "mechanism",
     "seconds",
@@ -101,7 +102,7 @@ def _line(cell: Cell) -> list[str]:
     ends = [number(sum(one[place] for one in tenths) / len(tenths)) if tenths else "-" for place in (0, -1)]
     mechanisms = ", ".join(sorted({row["mechanism"] for row in cell.rows if row.get("mechanism", "none") != "none"}))
     errors = [_with_error(cell.mean(measure), cell.error(measure)) for measure in ("rmse", "mae")]
-    others = [number(cell.mean(measure)) for measure in ("rhat", "sweeps")]
+    others = [number(cell.mean(measure)) for measure in ("rhat", "draws", "sweeps")]
     seconds, count = number(cell.mean("seconds")), str(len(cell.rows))
     coverage = number(cell.mean("coverage"))
     return [epsilon_text(cell.epsilon), method, *errors, coverage, *ends, *others, mechanisms or "-", seconds, count]

@@ -77,7 +77,7 @@ def read_rows(path: Path) -> list[Row]:
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """The file with these rows and no others, whole or as it was."""
     aside = path.with_suffix(path.suffix + ".part")
-    aside.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    aside.write_text("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     aside.replace(path)
 
 
@@ -102,7 +102,7 @@ def run_all(runs: Sequence[Run], path: Path, workers: int, tag: str | None) -> I
             for done in as_completed(waiting):
                 run = waiting[done]
                 row = done.result() | {"version": tag or version(run)}
-                file.write(json.dumps(row) + "\n")
+                file.write(json.dumps(row, allow_nan=False) + "\n")
                 file.flush()
                 yield row
         finally:

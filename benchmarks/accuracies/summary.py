@@ -27,6 +27,7 @@ MOST_MEAN_RATIO, MOST_RATIO = 1.01, 1.05  # to the private mean: mean over the s
 STANDARD_ERRORS = 2.0
 COVERAGE, COVERAGE_OF_TENTHS = (0.87, 0.95), (0.80, 0.98)
 MOST_RHAT = 1.05
+ENOUGH_DRAWS = 100  # independent draws have an R-hat of 1.03 then, and of 1.06 with 60 (measuring.rhat)
 SHOWN = 12  # the worst rows that a finding lists
 # variant -> what it is compared with, and the ratio of errors that is allowed
 INSENSITIVE = {WIDE: (DEFAULT, 1.03), ABOVE_FOUR: (FOUR, 1.01), RANK_30: (DEFAULT, 1.02), PERMUTED: (DEFAULT, 1.0)}
@@ -180,7 +181,7 @@ def _floor(results: Results) -> list[Finding]:
 def _largest(aim: str, found: Sequence[tuple[float, str]], most: float, also: str = "") -> Finding:
     """An aim that numbers are at most a limit, and those that are not."""
     if not found:
-        return Finding(aim, None, "nothing was run")
+        return Finding(aim, None, f"nothing to judge by{also}")
     over = sorted((one for one in found if one[0] > most), reverse=True)
     text = f"{len(over)} of {len(found)} above; worst {max(found)[0]:.3f} ({max(found)[1]}){also}"
     return Finding(aim, not over, text, ("ratio", "run"), tuple((f"{ratio:.3f}", name) for ratio, name in over[:SHOWN]))
@@ -269,8 +270,15 @@ def _within(aim: str, ends: tuple[float, float], found: Sequence[tuple[float, st
 
 
 def _mixing(results: Results) -> Finding:
-    found = [(mean, cell.name) for cell in results.cells if (mean := cell.mean("rhat")) is not None]
-    return _largest(f"R-hat at most {MOST_RHAT}", found, MOST_RHAT)
+    sampled = [cell for cell in results.cells if cell.mean("draws") is not None]
+    found = [(mean, cell.name) for cell in sampled if _judged(cell) and (mean := cell.mean("rhat")) is not None]
+    unjudged = f"; {len(sampled) - len(found)} cells keep fewer than {ENOUGH_DRAWS} draws, too few to judge"
+    return _largest(f"R-hat at most {MOST_RHAT}", found, MOST_RHAT, unjudged)
+
+
+def _judged(cell: Cell) -> bool:
+    """Whether all runs of a cell keep enough draws for their R-hat to tell something."""
+    return all(row.get("draws", 0) >= ENOUGH_DRAWS for row in cell.rows)
 
 
 # data, unit and method -> epsilon -> error that is to be reached; "ml-100k" is the mean of its splits

@@ -145,13 +145,18 @@ def test_variants_are_compared_with_the_defaults(variant, error, met):
 
 def test_coverage_and_mixing_are_judged():
     run = Run("mimic", "value", 5.0, OURS)
-    good = row(run, tenths=TENTHS, coverage=0.9, rhat=1.01)
-    bad = row(replace(run, epsilon=1.0), tenths=[0.5, *TENTHS[1:]], coverage=0.86, rhat=1.2)
+    good = row(run, tenths=TENTHS, coverage=0.9, rhat=1.01, draws=160)
+    bad = row(replace(run, epsilon=1.0), tenths=[0.5, *TENTHS[1:]], coverage=0.86, rhat=1.2, draws=160)
     for beginning in ("coverage of", "coverage in", "R-hat", "all units have"):
         assert finding([good], beginning).met is True
     for beginning in ("coverage of", "coverage in", "R-hat"):
         assert finding([good, bad], beginning).met is False
     assert finding([good, row(replace(run, unit="entry"))], "all units have").met is False
+    few = row(
+        replace(run, epsilon=2.0), tenths=TENTHS, coverage=0.9, rhat=1.2, draws=30
+    )  # as independent draws may have
+    assert finding([few], "R-hat").met is None
+    assert "1 cells keep fewer" in finding([good, few], "R-hat").numbers
 
 
 def test_targets_take_the_mean_of_splits_and_the_best_delta():
@@ -171,13 +176,13 @@ def test_targets_take_the_mean_of_splits_and_the_best_delta():
 
 def test_page_and_pictures_are_made_from_the_rows_alone(tmp_path):
     run = Run("made tiny", "value", 5.0, OURS)
-    rows = [row(run, 0.5, tenths=TENTHS, coverage=0.9, rhat=1.0, sweeps=300, mechanism="input")]
+    rows = [row(run, 0.5, tenths=TENTHS, coverage=0.9, rhat=1.0, draws=160, sweeps=300, mechanism="input")]
     rows += [
         row(Run("made tiny", NO_UNIT, None, "mean")),
         run.facts | {"seed": 1, "version": "a", "error": "KeyError: x"},
     ]
     text = page.page(rows, "rows")
-    assert "| 5 | ours | 0.5 | 0.25 | 0.9 | 0.9 | 0.9 | 1 | 300 | input | 1 | 1 |" in text
+    assert "| 5 | ours | 0.5 | 0.25 | 0.9 | 0.9 | 0.9 | 1 | 160 | 300 | input | 1 | 1 |" in text
     assert "KeyError: x" in text
     assert "(rows.svg)" in text
     for draw in (pictures.draw_errors, pictures.draw_coverage):
