@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import tensorveil as tv
 from tensorveil.data.readers.files import read_table
+from tensorveil.privacy.bounds import VALUE_STEPS
 
 Floats = NDArray[np.float64]
 
@@ -59,8 +60,13 @@ class Halves:
         }
 
     def coverage(self, predicted: Floats, low: Floats, high: Floats) -> list[float]:
-        """Shares of measured values between the ends: one for every tenth of the predictions, the smallest first."""
-        inside = (low <= self.measured) & (self.measured <= high)
+        """Shares of measured values between the ends: one for every tenth of the predictions, the smallest first.
+
+        Values are compared up to one step of the grid that the bounds are divided into. An end that is a level may
+        differ from the same level in the data by rounding: strictly, 5 % of MIMIC would be inside where 99.9 % are.
+        """
+        step = (self.bounds.high - self.bounds.low) / (2 * VALUE_STEPS)
+        inside = (low - step <= self.measured) & (self.measured <= high + step)
         tenths = np.array_split(inside[np.argsort(predicted, kind="stable")], TENTHS)
         return [float(tenth.mean()) for tenth in tenths if len(tenth)]
 

@@ -114,7 +114,7 @@ def measured(run: Run) -> Row:
         return run.facts | {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
     row = run.facts | data.errors(predicted.values) | {"seconds": round(seconds, 2)}
     if predicted.ends is not None:
-        row["tenths"] = data.coverage(predicted.values, *predicted.ends)
+        row["tenths"] = asked.coverage(predicted.values, *predicted.ends)
         row["coverage"] = float(np.mean(row["tenths"]))
     return row | (predicted.chain or {})
 

@@ -102,6 +102,12 @@ def test_errors_clip_predictions_and_coverage_goes_by_tenths_of_the_predictions(
     assert small.coverage(predicted, low, np.full(20, 200.0)) == [0.0] + [1.0] * 9
 
 
+def test_ends_that_differ_from_a_level_by_rounding_cover_it_and_others_do_not(small):
+    above = np.nextafter(small.measured, np.inf)
+    assert small.coverage(small.measured, above, above) == [1.0] * 10
+    assert small.coverage(small.measured, small.measured + 1e-3, small.measured + 1) == [0.0] * 10
+
+
 def test_variants_change_what_they_say(small):
     wide = measuring.varied(small, measuring.WIDE).bounds
     assert (wide.low, wide.high) == (0, 200)
