@@ -56,10 +56,10 @@ def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, 
     missed = min(MISSED * marginal.error, LARGEST_MISSED)
     width = max(TAIL * marginal.std(), 2 * abs(short) / max(missed, 1e-9))
     begin, end = (high, min(high + width, 1.0)) if short > 0 else (max(low - width, -1.0), low)
-    if end - begin > SMALLEST_ROOM:
+    if end - begin > SMALLEST_ROOM and marginal.places is None:
         share = min(max(short / ((begin + end) / 2 - marginal.mean()), 0.0), 1.0)
         return _with_tail(marginal, begin, end, share), wanted, error
-    middles = marginal.centred((marginal.first + marginal.last - 1) / 2)
+    middles = marginal.middles
     low, high = -STEEPEST, STEEPEST
     for _ in range(BISECTIONS):
         tilt = (low + high) / 2
