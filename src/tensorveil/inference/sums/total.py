@@ -46,8 +46,8 @@ def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, 
     """The marginal with another mean, released with noise of this standard deviation; that mean, and its error.
 
     Both means are averaged by their precision. If there is room between the masses and the bounds, a tail is put there,
-    too small to show in the marginal, but not in the mean: of a few standard deviations, and longer where its mass would
-    otherwise be too large to be missed. Without room, masses are tilted exponentially.
+    too small to show in the marginal, but not in the mean: of a few standard deviations, and longer where its mass
+    would otherwise be too large to be missed. Without room, masses are tilted exponentially.
     """
     trust = marginal.error**2 / max(marginal.error**2 + noise**2, 1e-300)
     wanted, error = marginal.mean() + trust * (mean - marginal.mean()), math.sqrt(trust) * noise
