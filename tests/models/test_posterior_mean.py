@@ -154,7 +154,7 @@ def test_expected_values_are_integrals_of_the_map_from_latent_numbers_to_values(
     for mean, sigma in [(-2.0, 0.3), (0.1, 0.7), (3.0, 1.5)]:
         expected = np.trapezoid(values * stats.norm.pdf(z, mean, sigma), z)
         found = expected_values(np.array([mean]), sigma, knots, low, high)
-        assert found[0] == pytest.approx(expected, abs=1e-6)
+        assert found[0] == pytest.approx(expected, abs=1e-5)  # the sum errs by half a step of the grid at each jump
 
 
 def test_an_atom_among_continuous_values_takes_its_share_of_an_interval():
