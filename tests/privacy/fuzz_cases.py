@@ -35,6 +35,7 @@ OPTIONS = {
     "ridge": (1e-6, 1.0, 100.0),
     "default": (1.0, 5.0),
 }
+CHANCES = {"steps": 0.95, "sampling_probability": 0.15}  # of giving an option; accounting for samples takes long
 INNER = ("mechanism", "first")  # options that are mechanisms themselves
 
 
@@ -48,7 +49,7 @@ def mechanism_called(rng: Generator, name: str) -> Mechanism:
     kind = MECHANISMS.get(name, tv.WithOffsets)
     given = {}
     for option in (field.name for field in fields(kind)):
-        if option in OPTIONS and rng.random() < 0.4:
+        if option in OPTIONS and rng.random() < CHANCES.get(option, 0.4):
             given[option] = pick(rng, OPTIONS[option])
         elif option in INNER:
             given[option] = mechanism_called(rng, pick(rng, tuple(MECHANISMS)))

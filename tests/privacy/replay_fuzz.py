@@ -9,8 +9,8 @@ it must be at most the event of the receipt, and all losses together at most the
 answer is possible with noise of unbounded reach. So most runs do not record answers as drawn, but exact or far-off
 ones: states in which a sensitivity hurts, and that noise would hardly ever reach on small data.
 
-A run ends with its last paid answer, because what follows is post-processing of answers and public facts. Every twentieth
-pairs runs to the end, and the two models must be the same bit for bit.
+A run ends with its last paid answer, because what follows is post-processing of answers and public facts. One pair in
+twenty runs to the end, and the two models must then be the same bit for bit.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.special import log_ndtr
 
 import tensorveil as tv
 from privacy.fuzz_cases import NAMES, pick, random_pair, random_plan
+from privacy.fuzz_losses import LOSSES, TOLERANCE, allowed, spent
 from tensorveil.audit.replays import NoisyCall, ReplayError, _identical, _matched, _Recorder, _same
 from tensorveil.models.completion import Completion
-from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
+from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.bounds import clip
-from tensorveil.privacy.noise.channels import TOTAL, Channel, between_levels
 from tensorveil.privacy.plan import Plan
 from tensorveil.privacy.units import KINDS
 from tensorveil.privacy.vault import Pattern, Receipt, Vault
 
-TOLERANCE = 1e-9  # relative: logarithms and square roots
 PAIRS_OF_A_PLAN = 6
 PLANS_TRIED = 8  # before a mechanism and a unit are given up: some have no theorem, others not with such options
 WHOLE_EVERY = 20
 ANSWERS = ("drawn", "exact", "far", "mixed")  # what the first run gets instead of noise
+
+
+GRID = [(name, kind) for name in NAMES for kind in KINDS]
 
 
 class LastAnswer(Exception):  # noqa: N818  no error
@@ -102,15 +103,14 @@ def _all_paid(vault: Vault, answered: int) -> bool:
     """Whether every stage is used up, and all that was paid is drawn."""
     if answered < len(vault.receipts):
         return False
-    paid: dict[str, float] = defaultdict(float)
+    unpaid = {name: _price(stage.event) * stage.event.count for name, stage in vault._meter.stages.items()}
     for receipt in vault.receipts:
-        paid[receipt.stage.name] += receipt.paid.epsilon if isinstance(receipt.paid, PureEvent) else 1.0
-    stages = vault._meter.stages.values()
-    whole = {stage.name: stage.event for stage in stages}
-    return all(
-        paid[name] >= event.count * (event.epsilon if isinstance(event, PureEvent) else 1.0) * (1 - TOLERANCE)
-        for name, event in whole.items()
-    )
+        unpaid[receipt.stage.name] -= _price(receipt.paid)
+    return all(price < TOLERANCE for price in unpaid.values())
+
+
+def _price(event: Event) -> float:
+    return event.epsilon if isinstance(event, PureEvent) else 1.0
 
 
 def _noisy(calls: list[NoisyCall]) -> list[NoisyCall]:
@@ -143,84 +143,6 @@ def run(observations: tv.Observations, plan: Plan, player: Player) -> Run:
     return Run(player.calls, vault.receipts, data.coordinates, ended)
 
 
-def laplace_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Fraction:
-    """The largest log ratio of discrete Laplace noise on two statistics."""
-    moved = sum(abs(step) for step in _steps(mine, theirs))
-    return Fraction(moved) * Fraction(mine.parameters["epsilon"]) / Fraction(mine.parameters["sensitivity"])
-
-
-def rows_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Fraction:
-    """The largest log ratio of norm-exponential noise on the rows of two statistics."""
-    change = theirs.statistic - mine.statistic
-    lengths = math.fsum(math.sqrt(sum(int(step) ** 2 for step in row)) for row in change[change.any(axis=1)])
-    given = mine.parameters
-    return Fraction(lengths) * Fraction(given["grid"]) * Fraction(given["epsilon"]) / Fraction(given["sensitivity"])
-
-
-def gaussian_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Fraction:
-    """The squared distance of two statistics in standard deviations of the noise."""
-    squares = sum(step * step for step in _steps(mine, theirs))
-    return squares * (Fraction(mine.parameters["grid"]) / Fraction(mine.parameters["noise_std"])) ** 2
-
-
-def choice_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Fraction:
-    """The largest log ratio of the exponential mechanism's chances."""
-    slope = mine.parameters["epsilon"] / (2 * mine.parameters["sensitivity"])
-    chances = [slope * (call.statistic - call.statistic.max()) for call in (mine, theirs)]
-    logs = [one - math.log(np.exp(one).sum()) for one in chances]
-    return Fraction(float(np.abs(logs[0] - logs[1]).max()))
-
-
-def channel_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Fraction:
-    """The largest log ratio of the symbols' chances, summed over values; those of one cell are a multiset."""
-    channel = mine.parameters["channel"]
-    changed = np.isin(cells, cells[mine.statistic != theirs.statistic])
-    before, after = (
-        Counter(zip(cells[changed].tolist(), call.statistic[changed].tolist(), strict=True)) for call in (mine, theirs)
-    )
-    pairs = zip(sorted((before - after).elements()), sorted((after - before).elements()), strict=True)
-    return Fraction(math.fsum(_log_ratio(channel, one[1], other[1]) for one, other in pairs))
-
-
-def _log_ratio(channel: Channel, one: float, other: float) -> float:
-    first, second = _chances(channel, one), _chances(channel, other)
-    if any((a == 0) != (b == 0) for a, b in zip(first, second, strict=True)):
-        return math.inf
-    return max(abs(math.log(a) - math.log(b)) for a, b in zip(first, second, strict=True) if a)
-
-
-def _chances(channel: Channel, value: float) -> list[int]:
-    """The chances of all symbols, in whole numbers: of a level by its number, of another value by dithering."""
-    if isinstance(value, int):
-        return [int(count) * TOTAL for count in channel.counts[value]]
-    lower, shares = between_levels(np.array([value]), channel.levels)
-    share, rows = int(shares[0]), channel.counts.tolist()
-    upper = rows[min(int(lower[0]) + 1, len(rows) - 1)]
-    return [(TOTAL - share) * a + share * b for a, b in zip(rows[int(lower[0])], upper, strict=True)]
-
-
-def _steps(mine: NoisyCall, theirs: NoisyCall) -> list[int]:
-    change = theirs.statistic - mine.statistic
-    return change[change != 0].tolist()
-
-
-LOSSES = {
-    "laplace": laplace_loss,
-    "rows": rows_loss,
-    "gaussian": gaussian_loss,
-    "choose": choice_loss,
-    "channel": channel_loss,
-}
-
-
-def allowed(event: PureEvent | GaussianEvent | SampledGaussianEvent) -> Fraction:
-    """What one answer of an event may lose: epsilon, or a squared distance in standard deviations."""
-    if isinstance(event, PureEvent):
-        return Fraction(event.epsilon)
-    moved = 2 if isinstance(event, SampledGaussianEvent) and event.replace else 1
-    return (moved / Fraction(event.noise_multiplier)) ** 2
-
-
 @dataclass
 class Found:
     """What one pair has shown: the largest share of its price that an answer of each query lost, and that all lost."""
@@ -240,7 +162,7 @@ def compare(mine: Run, theirs: Run, plan: Plan) -> Found:
     if mine.receipts != theirs.receipts or len(mine.calls) != len(theirs.calls):
         raise ReplayError("runs on neighbours must ask the same, got other receipts or another number of calls")
     cells = np.unique(mine.coordinates, axis=0, return_inverse=True)[1].ravel()
-    pure = precision = Fraction(0)
+    pure, precision = [], Fraction(0)
     sampled = False
     for one, other, receipt in zip(_noisy(mine.calls), _noisy(theirs.calls), mine.receipts, strict=False):
         if not _same(one.parameters, other.parameters) or one.statistic.shape != other.statistic.shape:
@@ -252,34 +174,19 @@ def compare(mine: Run, theirs: Run, plan: Plan) -> Found:
         if loss > (most if exact else most * Fraction(1 + TOLERANCE)):
             raise ReplayError(f"{receipt.query} must lose at most {float(most)!r}, got {float(loss / most)!r} times it")
         share = float(loss / most)
-        found.shares[receipt.query] = max(found.shares[receipt.query], math.sqrt(share) if one.kind == "gaussian" else share)
+        found.shares[receipt.query] = max(
+            found.shares[receipt.query], math.sqrt(share) if one.kind == "gaussian" else share
+        )
         sampled = sampled or isinstance(receipt.paid, SampledGaussianEvent)
-        pure, precision = (pure + loss, precision) if isinstance(receipt.paid, PureEvent) else (pure, precision + loss)
+        if isinstance(receipt.paid, PureEvent):
+            pure.append(loss)
+        else:
+            precision += loss
     if not sampled:
-        found.total = _spent(plan, float(pure), math.sqrt(precision))
+        found.total = spent(plan, pure, math.sqrt(precision))
     if isinstance(mine.ended, Completion) and not _identical(mine.ended, theirs.ended):
         raise ReplayError("the final release must be the same bit for bit given the same noisy outputs, got two")
     return found
-
-
-def _spent(plan: Plan, pure: float, distance: float) -> float:
-    """Losses of a whole run as a share of the plan's epsilon; the exact curve of a Gaussian, not the accountant's."""
-    if not distance:
-        if pure > plan.epsilon * (1 + TOLERANCE):
-            raise ReplayError(f"the plan pays epsilon {plan.epsilon}, got a loss of {pure}")
-        return pure / plan.epsilon
-
-    def delta(epsilon: float) -> float:
-        ends = log_ndtr(distance / 2 - epsilon / distance), log_ndtr(-distance / 2 - epsilon / distance)
-        return math.exp(ends[0]) - math.exp(epsilon + ends[1])
-
-    low, high = -1.0, plan.epsilon - pure
-    if high < 0 or delta(high) > plan.delta * (1 + TOLERANCE):
-        raise ReplayError(f"the plan pays ({plan.epsilon}, {plan.delta}), got a loss of {pure} and {distance} stds")
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta(middle) > plan.delta else (low, middle)
-    return (pure + max(high, 0.0)) / plan.epsilon
 
 
 @dataclass
@@ -297,9 +204,11 @@ class Table:
     violations: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        lines = [f"{'mechanism':10} {'unit':13} {'pairs':>6} {'to the end':>10} {'refused':>8} {'answer':>7} {'all':>7}"]
+        lines = [
+            f"{'mechanism':10} {'unit':13} {'pairs':>6} {'to the end':>10} {'refused':>8} {'answer':>7} {'all':>7}"
+        ]
         for key in sorted(self.pairs):
-            numbers = f"{self.pairs[key]:6} {self.whole[key]:10} {self.refused[key]:8}"
+            numbers = f"{self.pairs[key]:5} {self.whole[key]:10} {self.refused[key]:8}"
             lines.append(f"{key[0]:10} {key[1]:13} {numbers} {self.answers[key]:7.4f} {self.totals[key]:7.4f}")
         lines += ["", f"{'query':16} {'unit':13} {'pairs':>6} {'answer':>7}"]
         lines += [f"{q:16} {u:13} {self.asked[q, u]:6} {self.queries[q, u]:7.4f}" for q, u in sorted(self.asked)]
@@ -310,8 +219,7 @@ class Table:
 def fuzz_case(seed: int, number: int, table: Table) -> None:
     """All pairs of one random plan; a combination that the library refuses has none."""
     rng = np.random.default_rng([seed, number])
-    grid = [(name, kind) for name in NAMES for kind in KINDS]
-    name, kind = grid[number % len(grid)]
+    name, kind = GRID[number % len(GRID)]
     plan = None
     for _ in range(PLANS_TRIED):
         try:
@@ -346,12 +254,13 @@ def fuzz_case(seed: int, number: int, table: Table) -> None:
             table.queries[query, kind] = max(table.queries[query, kind], share)
 
 
-def fuzz(pairs: int, seed: int = 0, progress: Callable[[Table], None] = lambda table: None) -> Table:
-    """At least so many pairs, mechanisms and units in turn."""
+def fuzz(pairs: int, seed: int = 0, progress: Callable[[Table], None] = lambda table: None, only: str = "") -> Table:
+    """At least so many pairs, mechanisms and units in turn; `only` those of one mechanism, if it is named."""
     table, number = Table(), 0
     while table.pairs.total() < pairs:
-        fuzz_case(seed, number, table)
-        progress(table)
+        if not only or GRID[number % len(GRID)][0] == only:
+            fuzz_case(seed, number, table)
+            progress(table)
         number += 1
     return table
 
@@ -361,6 +270,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=2000, help="how many pairs of neighbouring data sets")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=NAMES, default="", help="only this mechanism")
     parser.add_argument("--case", type=int, help="only this case of the seed")
     given = parser.parse_args()
     began, told = time.perf_counter(), 0.0
@@ -373,7 +283,7 @@ def main() -> int:
             print(f"{table.pairs.total()} pairs, {rate:.1f} per second", *table.violations, sep="\n", flush=True)
 
     if given.case is None:
-        table = fuzz(given.pairs, given.seed, progress)
+        table = fuzz(given.pairs, given.seed, progress, given.only)
     else:
         table = Table()
         fuzz_case(given.seed, given.case, table)
