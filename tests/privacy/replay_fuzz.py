@@ -3,11 +3,15 @@
     make fuzz PAIRS=2000
 
 A random plan (mechanism, options, unit, model, order 2 to 6, budget) is run on one data set. All noisy answers are
-recorded and handed to a run on a neighbour, so that both runs are in the same state whenever they ask. For each answer
-the loss is the largest log-likelihood ratio, over all answers that were possible, between the two exact statistics;
-it must be at most the event of the receipt, and all losses together at most the epsilon and delta of the plan. Any
-answer is possible with noise of unbounded reach. So most runs do not record answers as drawn, but exact or far-off
-ones: states in which a sensitivity hurts, and that noise would hardly ever reach on small data.
+recorded and handed to a run on a neighbour, so that both runs are in the same state whenever they ask. Checked are:
+
+- For each answer, the largest log-likelihood ratio over all possible answers, between the two exact statistics, is at
+  most what the receipt says was paid, and of all answers together at most the epsilon and delta of the plan.
+- Every statistic is a sum over units, to the last step: no unit changes what another one contributes.
+- Both runs ask the same queries with noise of the same scale, and end alike, with the same error if with one.
+
+Noise has unbounded reach, so every answer is possible. Most runs therefore do not record answers as drawn, but exact or
+far-off ones: states in which a sensitivity hurts, and which noise would hardly ever reach on small data.
 
 A run ends with its last paid answer, because what follows is post-processing of answers and public facts. One pair in
 twenty runs to the end, and the two models must then be the same bit for bit.
@@ -20,7 +24,7 @@ import math
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -31,9 +35,11 @@ import tensorveil as tv
 from privacy.fuzz_cases import NAMES, pick, random_pair, random_plan
 from privacy.fuzz_losses import LOSSES, TOLERANCE, allowed, spent
 from tensorveil.audit.replays import NoisyCall, ReplayError, _identical, _matched, _Recorder, _same
+from tensorveil.engines.local import Engine
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.bounds import clip
+from tensorveil.privacy.bounds import BoundedObservations, clip
+from tensorveil.privacy.noise.source import LARGEST_SUM
 from tensorveil.privacy.plan import Plan
 from tensorveil.privacy.units import KINDS
 from tensorveil.privacy.vault import Pattern, Receipt, Vault
@@ -96,7 +102,8 @@ class Player(_Recorder):
         exact = np.asarray(statistic * given["grid"])
         if bent == "exact":
             return exact
-        return exact + (drawn - exact) * 2.0 ** self.rng.integers(0, 12)
+        far = 2.0 ** int(pick(self.rng, (1, 4, 12, 40)))
+        return np.clip(exact + (drawn - exact) * far, -LARGEST_SUM * given["grid"], LARGEST_SUM * given["grid"])
 
 
 def _all_paid(vault: Vault, answered: int) -> bool:
@@ -117,6 +124,26 @@ def _noisy(calls: list[NoisyCall]) -> list[NoisyCall]:
     return [call for call in calls if call.kind not in ("coins", "key")]
 
 
+class UnitsApart:
+    """An engine that checks of every query that no unit changes what the others add to the sum, not by one step."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def map(self, function: Callable[[Any], Any], shards: Sequence[BoundedObservations]) -> list[Any]:
+        return [function(shard) for shard in shards]
+
+    def sum(self, function: Callable[[Any], Any], shards: Sequence[BoundedObservations]) -> tuple[np.ndarray, ...]:
+        (shard,) = shards
+        together = function(shard)
+        units = shard.index(shard.unit.mode_number) if shard.unit.whole_slices else np.arange(len(shard))
+        own = units == (pick(self.rng, units) if len(units) else 0)
+        apart = zip(function(shard.kept(own)), function(shard.kept(~own)), strict=True)
+        if not all(np.array_equal(whole, one + rest) for whole, (one, rest) in zip(together, apart, strict=True)):
+            raise ReplayError(f"{function.__qualname__} must be a sum over units, got one that changes others' parts")
+        return together
+
+
 @dataclass(frozen=True)
 class Run:
     """One run: what left the vault, where values are observed, and how the run ended."""
@@ -127,10 +154,10 @@ class Run:
     ended: Completion | str | None
 
 
-def run(observations: tv.Observations, plan: Plan, player: Player) -> Run:
-    """A run as `fit` does it; an error of the library is how it ended."""
+def run(observations: tv.Observations, plan: Plan, player: Player, engine: Engine | None = None) -> Run:
+    """A run as `fit` does it; an error is how it ended."""
     data = clip(observations, plan.request.bounds, plan.request.unit, player.key())
-    vault = player.vault = Vault([data], plan.stages, plan.gaussian_coordinates, player)
+    vault = player.vault = Vault([data], plan.stages, plan.gaussian_coordinates, player, engine)
     ended: Completion | str | None = None
     try:
         if data.unit.coordinates_public:
@@ -138,8 +165,10 @@ def run(observations: tv.Observations, plan: Plan, player: Player) -> Run:
         ended = plan.mechanism.run(vault, plan)
     except LastAnswer:
         pass
-    except tv.InputError as error:
-        ended = str(error)
+    except ReplayError:
+        raise
+    except Exception as error:  # whatever it is, a run on a neighbour must end alike
+        ended = repr(error)
     return Run(player.calls, vault.receipts, data.coordinates, ended)
 
 
@@ -149,7 +178,7 @@ class Found:
 
     shares: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     total: float = 0.0
-    refused: bool = False
+    failed: bool = False
 
 
 def compare(mine: Run, theirs: Run, plan: Plan) -> Found:
@@ -158,7 +187,7 @@ def compare(mine: Run, theirs: Run, plan: Plan) -> Found:
     if isinstance(mine.ended, str) or isinstance(theirs.ended, str):
         if mine.ended != theirs.ended:
             raise ReplayError(f"runs on neighbours must end alike, got {mine.ended!r} and {theirs.ended!r}")
-        found.refused = True
+        found.failed = True
     if mine.receipts != theirs.receipts or len(mine.calls) != len(theirs.calls):
         raise ReplayError("runs on neighbours must ask the same, got other receipts or another number of calls")
     cells = np.unique(mine.coordinates, axis=0, return_inverse=True)[1].ravel()
@@ -191,10 +220,10 @@ def compare(mine: Run, theirs: Run, plan: Plan) -> Found:
 
 @dataclass
 class Table:
-    """Pairs, refusals, violations and the largest losses so far."""
+    """Pairs, errors, violations and the largest losses so far."""
 
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
-    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failed: Counter[tuple[str, str]] = field(default_factory=Counter)
     whole: Counter[tuple[str, str]] = field(default_factory=Counter)
     orders: Counter[tuple[str, int]] = field(default_factory=Counter)
     answers: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
@@ -208,7 +237,7 @@ class Table:
             f"{'mechanism':10} {'unit':13} {'pairs':>6} {'to the end':>10} {'refused':>8} {'answer':>7} {'all':>7}"
         ]
         for key in sorted(self.pairs):
-            numbers = f"{self.pairs[key]:5} {self.whole[key]:10} {self.refused[key]:8}"
+            numbers = f"{self.pairs[key]:5} {self.whole[key]:10} {self.failed[key]:8}"
             lines.append(f"{key[0]:10} {key[1]:13} {numbers} {self.answers[key]:7.4f} {self.totals[key]:7.4f}")
         lines += ["", f"{'query':16} {'unit':13} {'pairs':>6} {'answer':>7}"]
         lines += [f"{q:16} {u:13} {self.asked[q, u]:6} {self.queries[q, u]:7.4f}" for q, u in sorted(self.asked)]
@@ -237,14 +266,14 @@ def fuzz_case(seed: int, number: int, table: Table) -> None:
         second = Player(noise, "drawn", first.calls, _matched(*pair, plan))
         first.to_the_end = second.to_the_end = whole
         try:
-            found = compare(run(pair[0], plan, first), run(pair[1], plan, second), plan)
+            found = compare(run(pair[0], plan, first, UnitsApart(noise)), run(pair[1], plan, second), plan)
         except ReplayError as error:
             request = plan.request
             where = f"--seed {seed} --case {number}, pair {place}: {plan.mechanism}, {request.family}, {request.unit}"
             table.violations.append(f"{where}, answers {bent}: {error}")
             found = Found()
         table.pairs[name, kind] += 1
-        table.refused[name, kind] += found.refused
+        table.failed[name, kind] += found.failed
         table.whole[name, kind] += whole
         table.orders[plan.request.family.name, len(plan.request.shape)] += 1
         table.answers[name, kind] = max(table.answers[name, kind], *found.shares.values(), 0.0)
