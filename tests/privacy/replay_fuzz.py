@@ -233,9 +233,7 @@ class Table:
     violations: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        lines = [
-            f"{'mechanism':10} {'unit':13} {'pairs':>6} {'to the end':>10} {'refused':>8} {'answer':>7} {'all':>7}"
-        ]
+        lines = ["mechanism  unit          pairs to the end   errors  answer     all"]
         for key in sorted(self.pairs):
             numbers = f"{self.pairs[key]:5} {self.whole[key]:10} {self.failed[key]:8}"
             lines.append(f"{key[0]:10} {key[1]:13} {numbers} {self.answers[key]:7.4f} {self.totals[key]:7.4f}")
