@@ -38,7 +38,7 @@ docs: setup
 trust: setup
 	$(BIN)/python docs/trust.py
 
-# whole runs of random plans on PAIRS random pairs of neighbouring data sets (2,000: about five minutes); SEED=1 for others
+# whole runs of random plans on PAIRS random pairs of neighbouring data sets (2,000: about three minutes); SEED=1 for others
 PAIRS ?= 2000
 SEED ?= 0
 fuzz: setup

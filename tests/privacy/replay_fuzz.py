@@ -282,9 +282,9 @@ def fuzz_case(seed: int, number: int, table: Table) -> None:
 
 
 def fuzz(pairs: int, seed: int = 0, progress: Callable[[Table], None] = lambda table: None, only: str = "") -> Table:
-    """At least so many pairs, mechanisms and units in turn; `only` those of one mechanism, if it is named."""
+    """At least so many pairs without errors, mechanisms and units in turn; `only` those of one mechanism, if named."""
     table, number = Table(), 0
-    while table.pairs.total() < pairs:
+    while table.pairs.total() - table.failed.total() < pairs:
         if not only or GRID[number % len(GRID)][0] == only:
             fuzz_case(seed, number, table)
             progress(table)
