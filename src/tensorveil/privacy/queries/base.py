@@ -108,7 +108,8 @@ def offsets_at(shard: BoundedObservations, offsets: Offsets) -> Floats:
     sizes = tuple(0 if part is None else len(part) for part in offsets.modes)
     if len(sizes) != len(shard.shape) or any(one and one != size for one, size in zip(sizes, shard.shape, strict=True)):
         raise InputError(f"offsets must be one per index of the shape {shard.shape}, got {sizes}; correct them")
-    return offsets.at(shard.coordinates)
+    with np.errstate(over="ignore"):  # an infinity is clipped later, and a warning would tell of the data
+        return offsets.at(shard.coordinates)
 
 
 def residual_shard(shard: BoundedObservations, offsets: Offsets) -> BoundedObservations:

@@ -71,4 +71,5 @@ class ScoreReading:
         if shard.unit.kind == "slice" and self.own:  # [V2] from the slice's own values and released numbers
             mode = shard.unit.mode_number
             offsets = offsets.with_mode(mode, own_offsets(shard, scores, offsets, mode))
-        return np.clip((scores - offsets_at(shard, offsets)) / self.reach, -1.0, 1.0)  # [V1]
+        with np.errstate(over="ignore"):  # a warning would tell of the data
+            return np.clip((scores - offsets_at(shard, offsets)) / self.reach, -1.0, 1.0)  # [V1]
