@@ -17,7 +17,8 @@ def made(name, n=35_000, epsilon=0.1, seed=0, levels=32):
     rng = np.random.default_rng(seed)
     values, bounds = kinds(rng, n)[name]
     steps = steps_of(values, bounds)
-    return values, Bounds(*bounds), steps, scale_of(marginal_of(released(steps, epsilon, rng)), levels, bounds)
+    marginal = marginal_of(released(steps, epsilon, rng), bounds)
+    return values, Bounds(*bounds), steps, scale_of(marginal, levels, bounds)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,7 +97,7 @@ def test_no_marginal_makes_it_fail_and_everything_is_in_order():
     rng = np.random.default_rng(4)
     for n, epsilon in ((0, 0.1), (3, 1e-4), (50, 5.0), (1000, 0.05), (1000, 5.0)):
         for values, bounds in kinds(rng, n).values():
-            marginal = marginal_of(released(steps_of(values, bounds), epsilon, rng))
+            marginal = marginal_of(released(steps_of(values, bounds), epsilon, rng), bounds)
             for most in (2, 32):
                 scale = scale_of(marginal, most, bounds)
                 assert 2 <= len(scale.masses) <= max(most, 4)

@@ -30,6 +30,7 @@ LINK_LEVELS = 32  # of equal mass, to choose the power by
 ROUND = (5.0, 2.5, 2.0, 1.0)  # a lattice has a spacing of one of these times a power of ten
 MISSED = 10.0  # errors of a mass: 5 may lie unseen (marginal.py, "price"), two spreads away
 FIRST_TAIL, MOST_TAILS = 8, 5  # levels beyond the last value seen: an eighth of the range wide, then twice that, ...
+MERGED = 1e-4  # of the variance, that may be lost when two points of a lattice are taken for one level
 SURE = 1e-9  # a cumulative mass is this far from 0 and 1
 
 
@@ -112,6 +113,9 @@ def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] |
 
     bounds : the public bounds on the values' own scale; an atom is then the roundest number in its cell
     """
+    doubt = min(MISSED * marginal.error, 1.0)
+    if marginal.places is not None:
+        return _lattice_scale(marginal, marginal.places, most_levels, doubt)
     cells = _Cells.of(marginal, bounds)
     places = cells.low[cells.atoms]
     edges = np.ceil((places[1:] + places[:-1]) / 2).astype(np.int64)
@@ -139,8 +143,39 @@ def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] |
         for side in (1, -1):
             parts = _with_tail(parts, link, marginal.steps, side)
         edges, cuts, low, high, ends, masses = parts
-    doubt = min(MISSED * marginal.error, 1.0)
     return Scale(marginal.steps, edges, cuts, low / marginal.steps, high / marginal.steps, ends, masses, free, doubt)
+
+
+def _lattice_scale(marginal: Marginal, places: Floats, most_levels: int, doubt: float) -> Scale:
+    """Points of a lattice as levels; neighbours are merged whose difference matters least to the squared error.
+
+    Points that are clearly there are merged only if there are too many; rare ones are then an atom at their mean.
+    """
+    begins, masses, means = np.arange(len(places)), marginal.masses, places.copy()
+    variance = (marginal.std() * marginal.steps) ** 2
+    while len(begins) > 2:
+        together = masses[1:] + masses[:-1]
+        lost = np.diff(means) ** 2 * masses[1:] * masses[:-1] / np.maximum(together, 1e-300)
+        lost += variance * (np.maximum(masses[1:], masses[:-1]) > marginal.error)
+        least = int(lost.argmin())
+        if lost[least] > MERGED * variance and len(begins) <= most_levels:
+            break
+        if together[least] > 0:
+            means[least] = (means[least : least + 2] @ masses[least : least + 2]) / together[least]
+        masses = np.delete(masses, least + 1)
+        masses[least] = together[least]
+        begins, means = np.delete(begins, least + 1), np.delete(means, least + 1)
+    held = np.flatnonzero(marginal.masses > 0)
+    after = np.append(begins[1:], len(places))
+    first, last = held[np.searchsorted(held, begins)], held[np.searchsorted(held, after) - 1]
+    rare = masses <= marginal.error
+    low, high = (np.where(rare, means, places[end]) / marginal.steps for end in (first, last))
+    masses = np.maximum(masses, SURE)
+    cuts = ndtri(np.cumsum(masses / masses.sum())[:-1])
+    outer = ndtri(np.clip(marginal.masses[held[[0, -1]]] / 2, SURE / 4, 0.5))
+    ends = np.where(low[[0, -1]] == high[[0, -1]], _level_means(cuts)[[0, -1]], [outer[0], -outer[1]])
+    edges = marginal.first[begins[1:]]
+    return Scale(marginal.steps, edges, cuts, low, high, ends, masses / masses.sum(), True, doubt)
 
 
 @final

@@ -118,7 +118,7 @@ class SumPerturbation(Mechanism):
         features = _features(vault, given)
         bounds = request.bounds.low, request.bounds.high
         first = len(plan.stages) - len(asked)
-        marginal = ask_marginal(vault, plan.stages[:first])
+        marginal = ask_marginal(vault, plan.stages[:first], request.bounds)
         marginal, mean, error = with_mean(marginal, *_total(vault, request, plan.stages[first], marginal))
         scale = scale_of(marginal, MOST_LEVELS, bounds)
         latent = LatentPosterior(scale, mean, error, request.family.zeros(request.shape), withheld)

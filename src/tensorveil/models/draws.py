@@ -161,7 +161,7 @@ class PosteriorDraws:
         chances = ends[runs[:, 1] + 1] - ends[runs[:, 0]]
         worth = chances - 2.0 * (runs[:, 1] - runs[:, 0])[:, None]  # a shorter run is worth more than any chance
         best = runs[np.where(chances >= min(share, 1 - 1e-9), worth, -np.inf).argmax(axis=0)]
-        return self.low[best.T]
+        return np.asarray(self.low[best.T])
 
     def _quantiles(self, coordinates: Coordinates, offsets: Offsets, tails: tuple[float, float]) -> Floats:
         """Quantiles of the mixture of all draws, by bisection between the lowest and the highest value."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.inference.posterior.pattern import Links
-from tensorveil.inference.posterior.released import Released, Table
+from tensorveil.inference.posterior.released import Released
 from tensorveil.kernels.reference import posterior, scored_rows
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.solvers.block_updates import Entries
@@ -30,6 +30,9 @@ LINK_RATIO = 0.55  # of what a group of features explains of it
 START = 0.1  # of the prior's scale: chains start near zero and apart
 STEP, LARGEST_STEP = 0.1, 0.5  # of the log of the scale of all effects; it adapts while draws are discarded
 CORE_BLOCK = 256  # cells of a core that are drawn together
+CUTS_BLOCK = 32  # coordinates of the cuts that are
+WEIGHT_PARTS = 8  # of the entries, for sums of weights
+ROOM = 1.3  # of means in tables, over the largest one of today
 
 
 class Chain:
@@ -69,7 +72,8 @@ class Chain:
         self.row_parts = [self._row_parts(mode) for mode in range(order)]
         self.step = STEP
         self.accepted = 0.0  # share of rows whose last proposal was
-        self.table = released.table(self.means)
+        self.cuts = released.start()
+        self.table = released.table(self.cuts, 3.0)
 
     def _row_parts(self, mode: int) -> list[tuple[int, int]]:
         """Ranges of rows with about PART entries each."""
@@ -96,9 +100,16 @@ class Chain:
 
     def sweep(self, sweep: int, tune: bool) -> None:
         """Draw everything once; `tune`: whether the draw is discarded and step sizes may change."""
-        self.share(posterior.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
         order = len(self.shape)
-        self._draw_scale(sweep % order, tune)
+        for mode in range(order):
+            self._draw_level(mode)
+        self.share(posterior.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
+        reach = float(np.abs(self.means).max()) + 1e-3
+        places = self.released.places(reach)
+        weights = self._weights(reach, len(places))
+        reach *= self._draw_scale(sweep % order, places, weights, tune)
+        self._draw_cuts(places, weights)
+        self.table = self.released.table(self.cuts, ROOM * reach + 3.0)
         accepted = 0
         for step in range(order):
             mode = (sweep + step) % order
@@ -108,21 +119,58 @@ class Chain:
         if self.model.core is not None:
             self._draw_core()
 
-    def _likelihood(self, table: Table, means: Floats) -> float:
-        arguments = self.released.symbols, table.values, table.reach, means
-        return math.fsum(self.share(scored_rows.log_likelihood, *arguments, parts=self.parts))
+    def _weights(self, reach: float, count: int) -> Floats:
+        """Weights of symbols at places of the means."""
+        size = max(PART, -(-len(self.means) // WEIGHT_PARTS))
+        parts = [(first, min(first + size, len(self.means))) for first in range(0, len(self.means), size)]
 
-    def _draw_scale(self, mode: int, tune: bool) -> None:
-        """All effects times a common factor, together with the scales of their priors, and the cuts that follow.
+        def one(begin: int, end: int) -> Floats:
+            weights = np.zeros((self.released.chances.shape[1], count, 2))
+            scored_rows.spread_means(self.released.symbols, self.means, reach, weights, begin, end)
+            return weights
+
+        return np.asarray(sum(self.share(one, parts=parts)))
+
+    def _draw_level(self, mode: int) -> None:
+        """All offsets of a mode moved together with the cuts, which leaves the likelihood as it is."""
+        offsets = self.offsets[self.offset_starts[mode] : self.offset_starts[mode] + self.shape[mode]]
+        spread = 1 / math.sqrt(len(offsets) * self.row_precisions[mode][-1])
+        shift = spread * self.generator.standard_normal() - float((offsets - self.prior_means[mode][:, -1]).mean())
+        offsets += shift
+        self.cuts, _ = self.released.moved(self.cuts, 0.0, 1.0, shift)
+
+    def _draw_cuts(self, places: Floats, weights: Floats) -> None:
+        """Coordinates of the cuts given all means, by a scored proposal."""
+        chosen = np.sort(self.generator.permutation(len(self.cuts))[:CUTS_BLOCK])
+        value, g, H = self.released.equations(self.cuts, places, weights, chosen)
+        root = _root(H)
+        z = self.generator.standard_normal(len(g))
+        step = np.linalg.solve(root.T, np.linalg.solve(root, g) + z)
+        new = self.cuts.copy()
+        new[chosen] += step
+        if (np.diff(self.released.cuts(new)) <= 0).any():
+            return
+        new_value, g, H = self.released.equations(new, places, weights, chosen)
+        new_root = _root(H)
+        miss = new_root.T @ step + np.linalg.solve(new_root, g)
+        ratio = new_value - value + (z @ z - miss @ miss) / 2
+        ratio += float(np.log(np.diag(new_root)).sum() - np.log(np.diag(root)).sum())
+        if math.log(self.generator.random()) < ratio:
+            self.cuts = new
+
+    def _draw_scale(self, mode: int, places: Floats, weights: Floats, tune: bool) -> float:
+        """All effects times a common factor, together with the scales of their priors, and cuts stretched to fit.
 
         Rows and cuts depend on each other through the scale of the effects: drawn one given the other they would move
         slowly. The prior changes by the half-Cauchy laws of the scales alone.
         """
-        self.table = self.released.table(self.means)
         factor = math.exp(self.step * self.generator.standard_normal())
-        means = factor * self.means
-        table = self.released.table(means)
-        ratio = self._likelihood(table, means) - self._likelihood(self.table, self.means)
+        centre, variance = float(self.means.mean()), float(self.means.var())
+        stretch = math.sqrt((1 + factor**2 * variance) / (1 + variance))
+        cuts, ratio = self.released.moved(self.cuts, centre, stretch, (factor - 1) * centre)
+        scaled = weights * np.array([1.0, factor])
+        ratio += self.released.log_likelihood(cuts, factor * places, scaled)
+        ratio -= self.released.log_likelihood(self.cuts, places, weights)
         moved: list[tuple[int, slice]] = [(n, slice(-1, None)) for n in range(len(self.shape))]
         if self.model.core is None:
             moved[mode] = mode, slice(None)
@@ -136,8 +184,11 @@ class Chain:
         if tune:
             self.step = min(max(self.step * (1.15 if accepted else 0.93), 1e-3), LARGEST_STEP)
         if not accepted:
-            return
-        self.means, self.table = means, table
+            return 1.0
+        self.cuts = cuts
+        self.means *= factor
+        places *= factor
+        weights[:, :, 1] *= factor
         self.offsets *= factor
         block = mode if self.model.core is None else len(self.shape)
         first = self.starts[block]
@@ -148,6 +199,7 @@ class Chain:
             self.prior_means[n][:, columns] *= factor
         if self.model.core is not None:
             self.core_precision /= factor**2
+        return factor
 
     def _draw_rows(self, mode: int, keep: float) -> int:
         """The rows of one mode with their offsets; returns how many proposals were accepted."""
@@ -233,6 +285,11 @@ class Chain:
             H += phi.T @ (told[begin:end, None] * phi)
         value -= self.core_precision * float(core @ core) / 2
         return value, core + np.linalg.solve(H, g), np.linalg.cholesky(H)
+
+
+def _root(H: Floats) -> Floats:
+    """Cholesky factor of an information matrix, made positive definite."""
+    return np.linalg.cholesky(H + 1e-6 * (1 + np.trace(H)) / len(H) * np.eye(len(H)))
 
 
 def _scale_prior(variances: Any, usual: Any) -> Any:

@@ -21,12 +21,10 @@ from tensorveil.inference.scale import Scale
 Floats = NDArray[np.float64]
 Symbols = NDArray[np.uint8]
 
-PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 24, 512, 4096  # of tables of means
-ROOM = 1.3  # of means in tables, over the largest one of today
+PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 12, 128, 4096  # of tables of means
 LEAST = 1e-30  # chance of a symbol
 LEAST_INFORMATION = 1e-3  # of the largest, far from all cuts
 SHARES_ROUNDS = 500  # of expectation and maximisation; slow where few symbols tell two levels apart
-MEANS_BINS, LAW_PLACES = 256, 1024  # of the law of all latent numbers
 SURE = 1e-7  # a cumulative share is this far from 0 and 1
 
 
@@ -103,24 +101,30 @@ class Released:
             shares[~rare] *= (1 - unseen) / max(float(shares[~rare].sum()), LEAST)
         return shares
 
-    def cuts(self, means: Floats) -> Floats:
-        """The cuts under which the levels have their shares.
+    def start(self) -> Floats:
+        """Coordinates of the cuts under which the levels have their shares, if nothing is explained.
 
-        If all levels are atoms, the cuts are quantiles of the law of all latent numbers. Otherwise they are the link's
-        cuts, moved and stretched to the mean and the spread of that law.
+        If all levels are atoms, the coordinates are the cuts. Otherwise the cuts are those of the link, moved and
+        stretched, and the coordinates are how far, and the logarithm of how much.
         """
-        from scipy.special import ndtr, ndtri
+        from scipy.special import ndtri
 
-        centre, spread = float(means.mean()), float(means.std())
-        if not self.scale.free:
-            return np.asarray(centre + math.sqrt(1 + spread**2) * (self.scale.cuts - self._centre) / self._spread)
-        below = np.clip(np.cumsum(self.shares)[:-1], SURE, 1 - SURE)
-        if spread < 1e-9:
-            return np.asarray(centre + ndtri(below))
-        counts, edges = np.histogram(means, MEANS_BINS)
-        places = np.linspace(edges[0] - 6, edges[-1] + 6, LAW_PLACES)
-        law = ndtr(places[:, None] - (edges[1:] + edges[:-1]) / 2) @ (counts / len(means))
-        return np.interp(below, law, places)
+        if self.scale.free:
+            return np.asarray(ndtri(np.clip(np.cumsum(self.shares)[:-1], SURE, 1 - SURE)))
+        return np.array([-self._centre / self._spread, -math.log(self._spread)])
+
+    def cuts(self, coordinates: Floats) -> Floats:
+        """The cuts with these coordinates."""
+        if self.scale.free:
+            return coordinates
+        return np.asarray(coordinates[0] + math.exp(coordinates[1]) * self.scale.cuts)
+
+    def moved(self, coordinates: Floats, centre: float, factor: float, shift: float) -> tuple[Floats, float]:
+        """Coordinates of the cuts stretched by a factor about a centre, then shifted; log of the change of volume."""
+        if self.scale.free:
+            return centre + factor * (coordinates - centre) + shift, len(coordinates) * math.log(factor)
+        place = centre + factor * (coordinates[0] - centre) + shift
+        return np.array([place, coordinates[1] + math.log(factor)]), math.log(factor)
 
     def knots(self, cuts: Floats) -> Floats:
         """The cuts with the latent places of the lowest and the highest value."""
@@ -129,17 +133,54 @@ class Released:
         beyond = max(float(self.scale.ends[1] - self.scale.cuts[-1]), 0.0)
         return np.concatenate([[cuts[0] - stretch * before], cuts, [cuts[-1] + stretch * beyond]])
 
-    def table(self, means: Floats) -> Table:
-        """What symbols tell of means near these, with the cuts that follow from them."""
+    def log_likelihood(self, coordinates: Floats, places: Floats, weights: Floats) -> float:
+        """Log likelihood of cuts, from weights of symbols at places of the means (`scored_rows.spread_means`)."""
+        return self._law(coordinates, places, weights)[0]
+
+    def equations(
+        self, coordinates: Floats, places: Floats, weights: Floats, chosen: NDArray[np.int64]
+    ) -> tuple[float, Floats, Floats]:
+        """Log likelihood of cuts, its gradient and the expected information of chosen coordinates."""
+        value, chances, density = self._law(coordinates, places, weights)
+        told = np.ascontiguousarray(self.chances[:-1] - self.chances[1:])
+        slopes = np.eye(len(coordinates))
+        if not self.scale.free:
+            slopes = np.column_stack([np.ones(len(density.T)), math.exp(coordinates[1]) * self.scale.cuts])
+        found = np.empty((len(chosen), *chances.shape))
+        for part, number in zip(found, chosen, strict=True):
+            used = np.flatnonzero(slopes[:, number])
+            np.matmul(density[:, used] * slopes[used, number], told[used], out=part)
+        ratio = weights[:, :, 0].T / chances
+        size = np.maximum(weights[:, :, 0].sum(axis=0), 0.0)
+        flat = found.reshape(len(chosen), -1)
+        return value, flat @ ratio.ravel(), (flat * (size[:, None] / chances).ravel()) @ flat.T
+
+    def _law(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats, Floats]:
+        """Log likelihood, chances of symbols and density of each cut at places."""
+        cuts = self.cuts(coordinates)
+        chances, scores, density = self._chances(cuts, places)
+        return float((weights[:, :, 0].T * np.log(chances)).sum() + (weights[:, :, 1].T * scores).sum()), chances, density
+
+    def _chances(self, cuts: Floats, places: Floats) -> tuple[Floats, Floats, Floats]:
+        """Chances of symbols at places of the mean, their scores, and the density of each cut."""
         from scipy.special import ndtr
 
-        cuts = self.cuts(means)
-        reach = ROOM * float(np.abs(means).max(initial=0.0)) + 3.0
-        places = np.linspace(-reach, reach, min(max(int(2 * reach * PLACES_A_UNIT), FEWEST_PLACES), MOST_PLACES))
-        distances = np.concatenate([[-np.inf], cuts, [np.inf]]) - places[:, None]
-        chances = np.maximum(np.diff(ndtr(distances), axis=1) @ self.chances, LEAST)
+        distances = cuts - places[:, None]
         density = np.exp(-(distances**2) / 2) / math.sqrt(2 * math.pi)
-        scores = -np.diff(density, axis=1) @ self.chances / chances
+        chances = np.maximum(np.diff(ndtr(distances), axis=1, prepend=0.0, append=1.0) @ self.chances, LEAST)
+        scores = -np.diff(density, axis=1, prepend=0.0, append=0.0) @ self.chances / chances
+        return chances, scores, density
+
+    @staticmethod
+    def places(reach: float) -> Floats:
+        """Evenly spaced places from -reach to reach."""
+        count = min(max(int(2 * reach * PLACES_A_UNIT), FEWEST_PLACES), MOST_PLACES)
+        return np.linspace(-reach, reach, count)
+
+    def table(self, coordinates: Floats, reach: float) -> Table:
+        """What symbols tell of means from -reach to reach, with given cuts."""
+        cuts, places = self.cuts(coordinates), self.places(reach)
+        chances, scores, _ = self._chances(cuts, places)
         information = (scores**2 * chances).sum(axis=1)
         information = np.maximum(information, LEAST_INFORMATION * float(information.max()))
         values = np.ascontiguousarray(np.stack([np.log(chances).T, scores.T], axis=2))

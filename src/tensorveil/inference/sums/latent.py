@@ -163,22 +163,12 @@ class LatentPosterior:
         marks = np.eye(split.number)[split.labels] @ turn
         self._factors = [linked_factors(model, split.partner, marks, mode, draw @ turn) for draw in draws]
 
-    def _take(self, mode: int, found: OffsetDraws, shares: Floats, counts: Floats, sigma: float) -> None:
-        draws, mean = found.draws - (found.draws @ shares)[:, None], found.mean - shares @ found.mean
-        self._draws[mode], self._explained[mode] = draws, np.square(draws) @ shares
-        scores = self.law.score(self.mean + mean, sigma, UNLIMITED, self._earlier)
-        scores = scores - shares @ scores
-        self._earlier = self._earlier.plus(mean, scores, counts + 1e-9)
-        before = self.subtracted.modes[mode]
-        self.subtracted = self.subtracted.with_mode(mode, scores if before is None else before + scores)
-        self.left = max(self.left - float(shares @ mean**2), SMALLEST_LEFT)
-
     def offsets(self, mode: int) -> Floats:
         """Posterior means of the offsets of a mode."""
         return self._modes[mode].mean
 
     def leave_rows(self, mode: int, partner: int, columns: Floats) -> None:
-        """Factors for owners: columns of the partner's indices, and rows of the mode that are zero until owners fit them."""
+        """Factors for owners: columns of the partner's indices; rows of the mode are zero until owners fit them."""
         self._factors = [linked_factors(model, partner, columns, mode) for model in self._factors]
 
     def completion(self, bounds: tuple[float, float]) -> Completion:

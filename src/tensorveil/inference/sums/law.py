@@ -55,7 +55,7 @@ class ScoreLaw:
 
     def value(self, mean: float | Floats, sigma: float) -> Floats:
         """The expected centred value."""
-        return np.interp(mean, MEANS, _chances(sigma) @ self.values)
+        return np.asarray(np.interp(mean, MEANS, _chances(sigma) @ self.values))
 
     def mean_of_value(self, value: float, sigma: float) -> float:
         """The latent mean at which this centred value is expected."""
@@ -83,9 +83,8 @@ class ScoreLaw:
 
     def _expected(self, means: Floats, sigma: float, read: Floats, earlier: Earlier) -> Floats:
         tables = read @ _chances(sigma).T
-        return np.mean(
-            [np.interp(means + more, MEANS, row) for more, row in zip(earlier.latent, tables, strict=True)], 0
-        )
+        read_means = [np.interp(means + more, MEANS, row) for more, row in zip(earlier.latent, tables, strict=True)]
+        return np.asarray(np.mean(read_means, axis=0))
 
 
 def _chances(sigma: float) -> Floats:

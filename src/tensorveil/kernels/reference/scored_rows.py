@@ -29,32 +29,39 @@ Coordinates = NDArray[np.uint32]
 
 @compiled
 def look_up(table: Floats, information: Floats, reach: float, symbol: int, m: float) -> tuple[float, float, float]:
-    """Log likelihood, score and information at a mean, linear between the places of the table."""
+    """Log likelihood (cubic between the places of the table), score and information (linear) at a mean."""
     places = information.size - 1
-    x = (m + reach) * (places / (2.0 * reach))
+    width = 2.0 * reach / places
+    x = (m + reach) / width
     x = min(max(x, 0.0), places - 1e-9)
     k = int(x)
     t = x - k
-    low = table[symbol, k, 0]
-    value = low + t * (table[symbol, k + 1, 0] - low)
-    low = table[symbol, k, 1]
-    slope = low + t * (table[symbol, k + 1, 1] - low)
-    low = information[k]
-    return value, slope, low + t * (information[k + 1] - low)
+    low, high = table[symbol, k, 1], table[symbol, k + 1, 1]
+    value = table[symbol, k, 0] + t * t * (3.0 - 2.0 * t) * (table[symbol, k + 1, 0] - table[symbol, k, 0])
+    value += width * t * (1.0 - t) * ((1.0 - t) * low - t * high)
+    return value, low + t * (high - low), information[k] + t * (information[k + 1] - information[k])
 
 
 @compiled
-def log_likelihood(symbols: Symbols, table: Floats, reach: float, means: Floats, begin: int, end: int) -> float:
-    """Sum of the log likelihoods of entries."""
-    places = table.shape[1] - 1
-    scale = places / (2.0 * reach)
-    total = 0.0
+def spread_means(
+    symbols: Symbols, means: Floats, reach: float, weights: Floats, begin: int, end: int
+) -> None:
+    """Add the weights of entries at the two places next to their means, for values and for slopes.
+
+    The log likelihood of all entries is then the sum of weights times values and slopes at the places: cubic between
+    them.
+    """
+    places = weights.shape[1] - 1
+    width = 2.0 * reach / places
     for w in range(begin, end):
-        x = min(max((means[w] + reach) * scale, 0.0), places - 1e-9)
+        x = min(max((means[w] + reach) / width, 0.0), places - 1e-9)
         k = int(x)
-        low = table[symbols[w], k, 0]
-        total += low + (x - k) * (table[symbols[w], k + 1, 0] - low)
-    return total
+        t = x - k
+        far = t * t * (3.0 - 2.0 * t)
+        weights[symbols[w], k, 0] += 1.0 - far
+        weights[symbols[w], k + 1, 0] += far
+        weights[symbols[w], k, 1] += width * t * (1.0 - t) * (1.0 - t)
+        weights[symbols[w], k + 1, 1] -= width * t * t * (1.0 - t)
 
 
 @compiled

@@ -107,7 +107,7 @@ def _divided(
     tables = [[_left(MEAN_VARIANCE, noise.at(share) * MEAN_REACH**2 / total**2) for share in _shares()]]
     for one in order:
         tables.append([_error(request, noise, share, total, one, split) for share in _shares()])
-    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] + [(math.inf, ())] * UNITS
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ()), *((math.inf, ()) for _ in range(UNITS))]
     for place, table in enumerate(tables):  # the total has a share
         best = [
             min(
@@ -146,7 +146,8 @@ def best_reach(noise: float, count: float, weight: float) -> float:
     """How far scores are read, in standard deviations: the widest reach that costs little.
 
     For every share of the variance that offsets may have, the expected error of an offset is compared with that of the
-    best reach; the largest of these losses decides. One value moves a sum by the reach at most, and a shift of all values moves it by the part inside.
+    best reach; the largest of these losses decides. One value moves a sum by the reach at most, and a shift of all
+    values moves it by the part inside.
 
     Parameters
     ----------
