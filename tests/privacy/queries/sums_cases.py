@@ -34,9 +34,12 @@ READINGS = {
         np.array([0.0]), np.array([1.0]), Offsets(1.7e308, [np.full(5, 1.7e308), None]), 1.0
     ),
     "tiny reach": ScoreReading(np.array([-1.0, 1.0]), np.array([-1.0, 1.0]), NONE, 5e-324),
+    "all beyond floats": ScoreReading(
+        np.array([-5e-324, 5e-324]), np.array([-8.0, 8.0]), Offsets(1.7e308, [None, np.full(4, 1.7e308)]), 5e-324
+    ),
     "shared": ScoreReading(np.array([-1.0, 1.0]), np.array([-3.0, 3.0]), OFFSETS, 2.9, own=False),
 }
-MOVING = tuple(name for name in READINGS if name != "offsets beyond floats")  # all is read as -1 there
+MOVING = tuple(name for name in READINGS if not name.endswith("beyond floats"))  # all is read as -1 there
 ROWS = {
     "of a mode": Rows.of_mode(1, 4),
     "of groups": Rows(8, ((1, 2 * np.arange(4)), (0, np.array([0, 1, 1, 0, 1])))),

@@ -105,8 +105,9 @@ class Reading:
 
 def offsets_at(shard: BoundedObservations, offsets: Offsets) -> Floats:
     """Offsets of every observation; offsets of another shape are refused, whichever cells are observed."""
-    sizes = tuple(0 if part is None else len(part) for part in offsets.modes)
-    if len(sizes) != len(shard.shape) or any(one and one != size for one, size in zip(sizes, shard.shape, strict=True)):
+    sizes = tuple(None if part is None else len(part) for part in offsets.modes)
+    pairs = zip(sizes, shard.shape, strict=False)
+    if len(sizes) != len(shard.shape) or any(one not in (None, size) for one, size in pairs):
         raise InputError(f"offsets must be one per index of the shape {shard.shape}, got {sizes}; correct them")
     with np.errstate(over="ignore"):  # an infinity is clipped later, and a warning would tell of the data
         return offsets.at(shard.coordinates)

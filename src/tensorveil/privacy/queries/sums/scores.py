@@ -66,7 +66,8 @@ class ScoreReading:
 
     def of(self, shard: BoundedObservations) -> Floats:
         """One number from -1 to 1 per observation."""
-        scores = np.asarray(np.interp(shard.centred, self.places, self.scores))
+        scores = np.interp(shard.centred, self.places, self.scores)
+        scores = np.clip(scores, -LARGEST_RESIDUAL, LARGEST_RESIDUAL)  # [V3] a slope may be infinite
         offsets = self.offsets
         if shard.unit.kind == "slice" and self.own:  # [V2] from the slice's own values and released numbers
             mode = shard.unit.mode_number
