@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 export PYTHONHASHSEED = 0
 
-.PHONY: setup demo test test-all check bench accuracy figures format docs reprove trust clean
+.PHONY: setup demo test test-all check bench accuracy figures format docs reprove trust fuzz clean
 
 setup: .venv/.ready
 
@@ -37,6 +37,12 @@ docs: setup
 # for every mechanism, the modules that must be trusted, with their lines
 trust: setup
 	$(BIN)/python docs/trust.py
+
+# whole runs of random plans on PAIRS random pairs of neighbouring data sets (2,000: about three minutes); SEED=1 for others
+PAIRS ?= 2000
+SEED ?= 0
+fuzz: setup
+	PYTHONPATH=tests $(BIN)/python -m privacy.replay_fuzz --pairs $(PAIRS) --seed $(SEED)
 
 # after a proof was read again beside its changed function: make reprove NAME=statistic-values
 reprove: setup
