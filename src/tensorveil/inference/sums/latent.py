@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.inference.offsets import NoisySums
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 from tensorveil.inference.sums.counts import believed_counts
 from tensorveil.inference.sums.effects import GRID, Curve, OffsetSampler, ReadSums
 from tensorveil.inference.sums.groups import drawn_interactions

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 from tensorveil.inference.sums.effects import Curve
 
 Floats = NDArray[np.float64]

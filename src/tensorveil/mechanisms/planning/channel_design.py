@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 from tensorveil.privacy.noise.channels import TOTAL, Channel
 
 Floats = NDArray[np.float64]
