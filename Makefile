@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 export PYTHONHASHSEED = 0
 
-.PHONY: setup demo test test-all check bench accuracy figures format docs reprove trust clean
+.PHONY: setup demo test test-all check bench accuracy figures format docs reprove trust fuzz clean
 
 setup: .venv/.ready
 
@@ -38,6 +38,12 @@ docs: setup
 trust: setup
 	$(BIN)/python docs/trust.py
 
+# whole runs of random plans on PAIRS random pairs of neighbouring data sets (2,000: about three minutes); SEED=1 for others
+PAIRS ?= 2000
+SEED ?= 0
+fuzz: setup
+	PYTHONPATH=tests $(BIN)/python -m privacy.replay_fuzz --pairs $(PAIRS) --seed $(SEED)
+
 # after a proof was read again beside its changed function: make reprove NAME=statistic-values
 reprove: setup
 	$(BIN)/python docs/proofs/lock.py $(NAME)
@@ -53,11 +59,11 @@ figures: setup
 bench: setup
 	$(BIN)/python benchmarks/speed.py $(if $(QUICK),--quick)
 
-# make accuracy          error against epsilon on all data, five seeds a row (hours); real data: TENSORVEIL_DATA
-# make accuracy QUICK=1  MovieLens 100K, unit value, two seeds (under 25 minutes)
+# make accuracy          error against epsilon on all data, five seeds per row (hours; what is there is not run again)
+# make accuracy QUICK=1  MovieLens 100K under value, one row per other data set (under 25 minutes)
+# real data: the folder that TENSORVEIL_DATA names
 accuracy: setup
-	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick) --json benchmarks/results/accuracy.json \
-	    --picture benchmarks/results/accuracy.svg
+	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
 
 clean:
 	rm -rf .venv demo-output .mypy_cache .pytest_cache .ruff_cache

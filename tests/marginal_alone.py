@@ -22,7 +22,7 @@ class MarginalAlone(Mechanism):
         return Design(marginal_stages(request, events), None, numbers)
 
     def run(self, vault, plan, progress=no_progress):
-        marginal = ask_marginal(vault, plan.stages)
+        marginal = ask_marginal(vault, plan.stages, plan.request.bounds)
         request = plan.request
         shown = float(marginal.mean() + marginal.std() / 8 + marginal.quantile(0.5) / 16)
         model = public_start(request.family, vault.shape, std=0.1)

@@ -38,7 +38,7 @@ def asked(values, unit, event, seed=0):
     queries = []
     answer = vault.answer
     vault.answer = lambda stage, query: queries.append(query) or answer(stage, query)
-    return ask_marginal(vault, stages), queries, vault
+    return ask_marginal(vault, stages, BOUNDS), queries, vault
 
 
 def normal_values(mean=6.0, std=1.0):
@@ -81,7 +81,7 @@ def test_where_noise_hides_all_cells_the_same_ones_are_counted_three_times(unit,
 
 def test_counts_of_the_same_cells_are_averaged(monkeypatch):
     seen = []
-    monkeypatch.setattr("tensorveil.mechanisms.parts.marginal.marginal_of", lambda released: seen.append(released))
+    monkeypatch.setattr("tensorveil.mechanisms.parts.marginal.marginal_of", lambda released, *_: seen.append(released))
     monkeypatch.setattr(
         "tensorveil.mechanisms.parts.marginal.refined", lambda released, parts: (np.empty(0, np.int64),) * 2
     )

@@ -26,7 +26,6 @@ UNITS = ("value", "slice_values:0", "entry", "slice:0")
 MECHANISMS = (
     tv.InputPerturbation(noise="laplace", solver="als"),
     tv.InputPerturbation(noise="gaussian", solver="als"),
-    tv.InputPerturbation(levels="continuous", solver="als"),
     tv.GradientPerturbation(steps=2),
     tv.GradientPerturbation(steps=2, sampling_probability=0.5),
     tv.OutputPerturbation(),

@@ -21,8 +21,8 @@ from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError, SizeError, UnprovenError
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.inference.public_scales import UNKNOWN, even_scale, public_scale
-from tensorveil.inference.scale import Scale, scale_of
+from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
+from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.inference.values.noisy import (
     Noisy,
     Target,
@@ -312,7 +312,8 @@ class InputPerturbation(Mechanism):
         if self.levels is not None:
             scale = public_scale(bounds.centred(np.asarray(self.levels)).tolist(), VALUE_STEPS)
         else:
-            marginal = ask_marginal(vault, plan.stages[:-1])
+            total = float(len(pattern)) if request.unit.kind == "value" else None
+            marginal = ask_marginal(vault, plan.stages[:-1], bounds, total)
             scale, error = scale_of(marginal, MOST_LEVELS, (bounds.low, bounds.high)), marginal.error
         budget = -float_above(-Fraction(_epsilon(stage.event)) / changed_values(pattern))  # rounded down
         channel = design_channel(scale, budget, max(len(pattern), 1) / sum(request.shape))

@@ -140,7 +140,8 @@ class StatisticPerturbation(Mechanism):
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         request, settings = plan.request, plan.settings
         first = len(marginal_shares(request))
-        level, others = Level.of(ask_marginal(vault, plan.stages[:first])), plan.stages[first:]
+        level = Level.of(ask_marginal(vault, plan.stages[:first], plan.request.bounds))
+        others = plan.stages[first:]
         offsets = ask_offsets(vault, level, settings.offset_modes, others[: len(settings.offset_modes)])
         reading = Reading(level.mean, level.scale, offsets)
         model = public_start(request.family, request.shape, std=START_STD)

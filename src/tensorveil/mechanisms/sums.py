@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError
-from tensorveil.inference.marginal import Marginal
+from tensorveil.inference.values.marginal import Marginal
 from tensorveil.inference.offsets import NoisySums
-from tensorveil.inference.scale import Scale, scale_of
+from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.inference.sums.degree_features import degree_features
 from tensorveil.inference.sums.groups import grouped
 from tensorveil.inference.sums.latent import LatentPosterior, Split
@@ -50,7 +50,7 @@ class SumPerturbation(Mechanism):
     that are smaller than the noise, down to the private mean.
 
     The marginal of the values is released first. It gives a scale on which values are latent scores with a normal law.
-    The total of the values follows, then the sums of scores of one mode after the other, smallest first, less what is
+    The total of the values follows, then the sums of scores of one mode after the other, largest first, less what is
     known from earlier ones. If the noise allows, the sums of one mode are split by groups of indices of another mode
     (similar in offset, count and features, or all indices of a small mode), which gives factors. Shares of the budget
     and the split follow from public numbers.
@@ -118,7 +118,7 @@ class SumPerturbation(Mechanism):
         features = _features(vault, given)
         bounds = request.bounds.low, request.bounds.high
         first = len(plan.stages) - len(asked)
-        marginal = ask_marginal(vault, plan.stages[:first])
+        marginal = ask_marginal(vault, plan.stages[:first], request.bounds)
         marginal, mean, error = with_mean(marginal, *_total(vault, request, plan.stages[first], marginal))
         scale = scale_of(marginal, MOST_LEVELS, bounds)
         latent = LatentPosterior(scale, mean, error, request.family.zeros(request.shape), withheld)

@@ -92,7 +92,7 @@ class WithOffsets(Mechanism):
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         settings: Settings = plan.settings
         first = len(marginal_shares(plan.request))
-        level = Level.of(ask_marginal(vault, plan.stages[:first]))
+        level = Level.of(ask_marginal(vault, plan.stages[:first], plan.request.bounds))
         others = plan.stages[first : first + len(settings.modes)]
         offsets = level.rescaled(ask_offsets(vault, level, settings.modes, others))
         inner = self.mechanism.run(vault.residuals(offsets).inner(INNER), settings.inner, progress)

@@ -22,6 +22,7 @@ Coordinates = NDArray[np.uint32]
 TARGETS = ("value", "mean")
 CELLS_AT_ONCE = 2**21  # entries times draws
 BISECTIONS = 30  # of the bounds: to a billionth
+SMALLEST_GAP = 4e-9  # a place this close to the end of a level is that end
 PLACES_A_SIGMA, MOST_PLACES = 16, 4096  # of a table of expected values
 SMALL = ("parameters", "offsets")  # arrays in float32
 
@@ -161,7 +162,7 @@ class PosteriorDraws:
         chances = ends[runs[:, 1] + 1] - ends[runs[:, 0]]
         worth = chances - 2.0 * (runs[:, 1] - runs[:, 0])[:, None]  # a shorter run is worth more than any chance
         best = runs[np.where(chances >= min(share, 1 - 1e-9), worth, -np.inf).argmax(axis=0)]
-        return self.low[best.T]
+        return np.asarray(self.low[best.T])
 
     def _quantiles(self, coordinates: Coordinates, offsets: Offsets, tails: tuple[float, float]) -> Floats:
         """Quantiles of the mixture of all draws, by bisection between the lowest and the highest value."""
@@ -181,7 +182,9 @@ class PosteriorDraws:
                     below += ndtr((latent - row) / sigma)
                 above = below < tail * len(self)
                 low, high = np.where(above, middle, low), np.where(above, high, middle)
-            found.append((low + high) / 2)
+            places = (low + high) / 2
+            nearest = ends[np.clip(np.searchsorted(ends, places - SMALLEST_GAP), 0, len(ends) - 1)]
+            found.append(np.where(np.abs(nearest - places) <= SMALLEST_GAP, nearest, places))  # atoms are exact
         return np.array(found)
 
     def arrays(self) -> dict[str, NDArray[np.float32] | Floats]:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorveil.data.observations import Observations
+from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.mechanisms.planning.channel_design import design_channel
-from tensorveil.mechanisms.planning.levels import level_edges
 from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
 from tensorveil.privacy.noise.laws import Law
@@ -19,13 +19,13 @@ from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault, VaultError
 
 BOUNDS = Bounds(1, 5)
-LEVELS = (1.0, 2.0, 3.0, 4.0, 5.0)
-EDGES = level_edges(LEVELS, BOUNDS)
+STARS = public_scale((-1.0, -0.5, 0.0, 0.5, 1.0), VALUE_STEPS)
+EDGES = tuple(STARS.edges.tolist())
 WHERE = np.repeat([[0, 0], [0, 1], [1, 0]], 4, axis=0)
 
 
 def channel(epsilon):
-    return design_channel(LEVELS, epsilon).table
+    return design_channel(STARS, epsilon, 10.0)
 
 
 def shard(values, unit="value"):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.errors import InputError
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

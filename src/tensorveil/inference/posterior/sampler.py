@@ -38,7 +38,8 @@ Coordinates = NDArray[np.uint32]
 
 BURN_IN = 0.3
 CHAINS = 4
-FEWEST_SWEEPS, MOST_SWEEPS = 60, 500
+FEWEST_SWEEPS, MOST_SWEEPS = 48, 300
+ENTRIES_A_SWEEP = 8  # small data get fewer sweeps: entries / this, between the two
 VISITS = 10**8  # of an entry by a draw of a row, in all chains: sets the number of sweeps between the two
 REGROUP = (0.25, 0.5, 0.75)  # of the burn-in: when chains that were left behind go on from the best one
 WATCHED = 64
@@ -75,7 +76,7 @@ class Posterior:
 
     Parameters
     ----------
-    sweeps : largest number of sweeps of each chain. None: 60 to 500, fewer for large data. The first 30 % are
+    sweeps : largest number of sweeps of each chain. None: 48 to 300, fewer for tiny and for large data. The first 30 % are
         discarded. Sampling stops early if R-hat and the effective number of draws allow it.
     chains : number of chains, from small random starts of their own
     draws : largest number of draws that the model keeps; fewer for very large models
@@ -102,7 +103,8 @@ class Posterior:
         """The largest number of sweeps of a chain for a given number of entries."""
         if self.sweeps is not None:
             return self.sweeps
-        return min(max(VISITS // (entries * order * self.chains), FEWEST_SWEEPS), MOST_SWEEPS)
+        most = min(VISITS // (entries * order * self.chains), entries // ENTRIES_A_SWEEP)
+        return min(max(most, FEWEST_SWEEPS), MOST_SWEEPS)
 
     def solve(
         self,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tensorveil.inference.marginal import Marginal
+from tensorveil.inference.values.marginal import Marginal
 from tensorveil.inference.offsets import NoisySums
 
 SMALLEST_ROOM = 1e-3  # of the bounds, that a tail needs
@@ -46,8 +46,8 @@ def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, 
     """The marginal with another mean, released with noise of this standard deviation; that mean, and its error.
 
     Both means are averaged by their precision. If there is room between the masses and the bounds, a tail is put there,
-    too small to show in the marginal, but not in the mean: of a few standard deviations, and longer where its mass would
-    otherwise be too large to be missed. Without room, masses are tilted exponentially.
+    too small to show in the marginal, but not in the mean: of a few standard deviations, and longer where its mass
+    would otherwise be too large to be missed. Without room, masses are tilted exponentially.
     """
     trust = marginal.error**2 / max(marginal.error**2 + noise**2, 1e-300)
     wanted, error = marginal.mean() + trust * (mean - marginal.mean()), math.sqrt(trust) * noise
@@ -56,10 +56,10 @@ def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, 
     missed = min(MISSED * marginal.error, LARGEST_MISSED)
     width = max(TAIL * marginal.std(), 2 * abs(short) / max(missed, 1e-9))
     begin, end = (high, min(high + width, 1.0)) if short > 0 else (max(low - width, -1.0), low)
-    if end - begin > SMALLEST_ROOM:
+    if end - begin > SMALLEST_ROOM and marginal.places is None:
         share = min(max(short / ((begin + end) / 2 - marginal.mean()), 0.0), 1.0)
         return _with_tail(marginal, begin, end, share), wanted, error
-    middles = marginal.centred((marginal.first + marginal.last - 1) / 2)
+    middles = marginal.middles
     low, high = -STEEPEST, STEEPEST
     for _ in range(BISECTIONS):
         tilt = (low + high) / 2

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.inference.marginal import Counted, Marginal, marginal_of, refined
+from tensorveil.inference.values.marginal import Counted, Marginal, marginal_of, refined
 from tensorveil.privacy.accounting.events import Event, PureEvent
-from tensorveil.privacy.bounds import VALUE_STEPS
+from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.queries.contributions import check_noise
 from tensorveil.privacy.queries.values.histogram import Histogram
@@ -59,10 +59,15 @@ def marginal_coordinates(request: Request) -> int:
     return PARTS + PARTS**2 + PARTS**3 if request.delta > 0 else 0
 
 
-def ask_marginal(vault: Vault, stages: Sequence[Stage]) -> Marginal:
+def ask_marginal(vault: Vault, stages: Sequence[Stage], bounds: Bounds, total: float | None = None) -> Marginal:
     """Noisy histograms, and the law of the values that follows from them.
 
     Where no cell is worth splitting, the same cells are counted once more, and both counts are averaged.
+
+    Parameters
+    ----------
+    bounds : the public bounds, which tell what numbers are round
+    total : the sum of the weights of all values, if it is public
     """
     released: list[Counted] = []
     first, last = WHOLE_BOUNDS[:-1], WHOLE_BOUNDS[1:]
@@ -75,7 +80,7 @@ def ask_marginal(vault: Vault, stages: Sequence[Stage]) -> Marginal:
         answer = vault.answer(stage.name, _histogram(first, last, stage.event))
         counted = Counted(first, last, answer.values, answer.variance)
         released.append(_averaged(released.pop(), counted) if again else counted)
-    return marginal_of(released)
+    return marginal_of(released, (bounds.low, bounds.high), total)
 
 
 def _histogram(first: Integers, last: Integers, event: Event) -> Histogram:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,16 @@ from tensorveil.inference.priors import (
     OFFSET_VARIANCE,
     RESIDUAL_VARIANCE,
 )
+from tensorveil.inference.values.public_scales import public_scale
+from tensorveil.mechanisms.planning.channel_design import design_channel, kept_information
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]
+
+TYPICAL_LEVELS, TYPICAL_COUNT = 8, 10.0  # of the values of an index, for which the information of a channel is stated
 
 
 def noise_variance(event: Event, sensitivity: float) -> float:
@@ -77,9 +83,16 @@ def expected_error_of_channel(request: Request, information: float) -> float:
     return float(left + INTERACTION_VARIANCE * (1 - unknown))
 
 
-def sums_are_better(request: Request, information: float) -> bool:
-    """Whether sums are expected to be more accurate than a channel with this share of information; unit `value`."""
-    return expected_error_of_sums(request) < expected_error_of_channel(request, information)
+def sums_are_better(request: Request) -> bool:
+    """Whether sums are expected to be more accurate than a channel; unit `value`."""
+    return expected_error_of_sums(request) < expected_error_of_channel(request, channel_information(request.epsilon))
+
+
+@lru_cache(maxsize=64)
+def channel_information(epsilon: float) -> float:
+    """The share of the information about latent means that a channel keeps on levels of equal mass."""
+    scale = public_scale(np.linspace(-1.0, 1.0, TYPICAL_LEVELS).tolist(), VALUE_STEPS)
+    return kept_information(scale, design_channel(scale, epsilon, TYPICAL_COUNT))
 
 
 def _kept(prior: float, error: Any) -> Any:

@@ -25,7 +25,7 @@ LEFT = 0.6  # of the latent variance, around offsets
 REACH = 2.0  # standard deviations
 MOST_GROUPS, MOST_INDICES = 6, 24
 REACHES = (1.5, 2.0, 2.5, 3.0)
-LOSS = 0.1  # log error that a wider reach may cost if values are normal: it is safer if they are not
+LOSS = 0.03  # log variance around predictions that a wider reach may cost: it is safer if values are not normal
 OFFSET_SHARES = (0.02, 0.1, 0.3, 0.7)
 QUANTILES = 9
 PASSES = 2  # over the modes under slices: a slice's own offset is subtracted before other offsets are known
@@ -67,9 +67,13 @@ class Noise:
 
 
 def sum_stages(request: Request, noise: Noise) -> tuple[SumStage, ...]:
-    """The total first, then modes, smallest first, which leaves the least spread for sparse ones."""
+    """The total first, then modes, largest first.
+
+    An index of a large mode occurs with few indices of the others. If theirs were known before, its sum would be
+    explained twice: by what all of their cells have in common, and by this index, where the scale is not linear.
+    """
     withheld = request.unit.mode_number if request.unit.kind == "slice" else None
-    modes = sorted((m for m in range(len(request.shape)) if m != withheld), key=lambda mode: request.shape[mode])
+    modes = sorted((m for m in range(len(request.shape)) if m != withheld), key=lambda mode: -request.shape[mode])
     splits: list[tuple[int, int, int]] = [(-1, -1, 1)]
     if not request.unit.whole_slices:
         splits += [
@@ -107,7 +111,7 @@ def _divided(
     tables = [[_left(MEAN_VARIANCE, noise.at(share) * MEAN_REACH**2 / total**2) for share in _shares()]]
     for one in order:
         tables.append([_error(request, noise, share, total, one, split) for share in _shares()])
-    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] + [(math.inf, ())] * UNITS
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ()), *((math.inf, ()) for _ in range(UNITS))]
     for place, table in enumerate(tables):  # the total has a share
         best = [
             min(
@@ -145,8 +149,9 @@ def _error(request: Request, noise: Noise, share: float, total: float, mode: int
 def best_reach(noise: float, count: float, weight: float) -> float:
     """How far scores are read, in standard deviations: the widest reach that costs little.
 
-    For every share of the variance that offsets may have, the expected error of an offset is compared with that of the
-    best reach; the largest of these losses decides. One value moves a sum by the reach at most, and a shift of all values moves it by the part inside.
+    For every share of the variance that offsets may have, the expected error of predictions is compared with that of
+    the best reach; the largest of these losses decides. One value moves a sum by the reach at most, and a shift of all
+    values moves it by the part inside.
 
     Parameters
     ----------
@@ -162,7 +167,7 @@ def best_reach(noise: float, count: float, weight: float) -> float:
         offsets, sigma = math.sqrt(share) * quantiles, math.sqrt(1 - share)
         inside = np.maximum(ndtr((reaches - offsets) / sigma) - ndtr((-reaches - offsets) / sigma), 1e-3)
         errors = (noise * reaches**2 + (1 - share) * weight * count) / (inside * max(count, 1e-9)) ** 2
-        logs = np.log((share * errors / (share + errors)).mean(axis=1))
+        logs = np.log(1 - share + (share * errors / (share + errors)).mean(axis=1))
         regrets.append(logs - logs.min())
     losses = np.max(regrets, axis=0)
     return float(REACHES[int(np.flatnonzero(losses <= max(LOSS, float(losses.min())))[-1])])

@@ -10,7 +10,7 @@ import numpy as np
 from tensorveil.errors import UnprovenError
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.queries.base import Change, Integers, Query
-from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, check_pairs, whole_sums
+from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, whole_sums
 from tensorveil.privacy.queries.sums.row_sums import Rows
 from tensorveil.privacy.queries.sums.scores import ScoreReading
 from tensorveil.privacy.stages import Norm
@@ -39,7 +39,6 @@ class Lengths(Query):
         return "sums-lengths"
 
     def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
-        check_pairs(shard)
         slices = shard.index(shard.unit.mode_number)
         steps = np.rint(self.reading.of(shard) * READ_STEPS).astype(np.int64)  # [L6], [L9]
         cells, place, counts = np.unique(

@@ -1,4 +1,4 @@
-"""Sums of what is read of values, for every row of a mode; where it is private which cells are observed, with counts."""
+"""Sums of what is read of values, for every row; with counts where it is private which cells are observed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.queries.base import Change, Integers, Query
-from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, Where, slice_weights, whole_sums
+from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, Where, check_pairs, slice_weights, whole_sums
 from tensorveil.privacy.queries.sums.scores import ScoreReading
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
@@ -18,7 +18,7 @@ from tensorveil.privacy.units import Unit
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Which row an observation counts for: the sum, over some modes, of the public numbers of its indices.
 
@@ -34,10 +34,16 @@ class Rows:
     numbers: tuple[tuple[int, Integers], ...] = ()
 
     def __post_init__(self) -> None:
-        lowest = sum(int(part.min(initial=0)) for _, part in self.numbers)
-        highest = sum(int(part.max(initial=0)) for _, part in self.numbers)
+        copies = tuple((mode, np.array(part)) for mode, part in self.numbers)
+        for _, part in copies:
+            if part.ndim != 1 or not np.can_cast(part.dtype, np.int64):
+                raise InputError(f"rows must be whole numbers, one per index, got {part.dtype} {part.shape}; convert")
+            part.setflags(write=False)
+        lowest = sum(int(part.min(initial=0)) for _, part in copies)
+        highest = sum(int(part.max(initial=0)) for _, part in copies)
         if lowest < 0 or highest >= self.size:
             raise InputError(f"rows must lie from 0 to {self.size - 1}, got {lowest} to {highest}; correct them")
+        object.__setattr__(self, "numbers", copies)
 
     @classmethod
     def of_mode(cls, mode: int, size: int) -> Rows:
@@ -45,9 +51,12 @@ class Rows:
         return cls(size, ((mode, np.arange(size)),))
 
     def of(self, where: Where) -> Integers:
-        """The row of every observation."""
+        """The row of every observation; numbers of another shape are refused, whichever cells are observed."""
+        check_pairs(where, self.size)
         rows = np.zeros(len(where), dtype=np.int64)
         for mode, numbers in self.numbers:
+            if len(numbers) != where.shape[mode]:  # [L5]
+                raise InputError(f"rows must be one per index of the shape {where.shape}, got {len(numbers)}; correct")
             rows += numbers[where.index(mode)]
         return rows
 

@@ -1,4 +1,4 @@
-"""How sums read values: as latent scores, less what is released, by their place in a window."""
+"""How sums read values: as scores, less what is released, clipped to a reach."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import BoundedObservations
+from tensorveil.privacy.queries.base import Floats, offsets_at
 from tensorveil.privacy.queries.own_offsets import LARGEST_RESIDUAL, own_offsets
-
-Floats = NDArray[np.float64]
 
 
 @final
@@ -24,7 +22,7 @@ class ScoreReading:
 
     The score of a value is a released function of it, given as a table that is linear between its places and constant
     beyond them. Under `slice` the slice's own offset is subtracted as well. What is read of an observation is a
-    function of the observations of its own unit and of released numbers; for units of one observation, of its own value.
+    function of its own unit's observations and of released numbers.
 
     Attributes
     ----------
@@ -66,15 +64,13 @@ class ScoreReading:
         """Values within +-scale of a mean, as shares of the scale."""
         return cls(mean + scale * np.array([-1.0, 1.0]), np.array([-1.0, 1.0]), offsets, 1.0, own)
 
-    def scores_of(self, centred: ArrayLike) -> Floats:
-        """Scores of centred values."""
-        return np.asarray(np.interp(centred, self.places, self.scores))
-
     def of(self, shard: BoundedObservations) -> Floats:
         """One number from -1 to 1 per observation."""
-        scores = self.scores_of(shard.centred)
+        scores = np.interp(shard.centred, self.places, self.scores)
+        scores = np.clip(scores, -LARGEST_RESIDUAL, LARGEST_RESIDUAL)  # [V3] a slope may be infinite
         offsets = self.offsets
         if shard.unit.kind == "slice" and self.own:  # [V2] from the slice's own values and released numbers
             mode = shard.unit.mode_number
             offsets = offsets.with_mode(mode, own_offsets(shard, scores, offsets, mode))
-        return np.clip((scores - offsets.at(shard.coordinates)) / self.reach, -1.0, 1.0)  # [V1]
+        with np.errstate(over="ignore"):  # a warning would tell of the data
+            return np.clip((scores - offsets_at(shard, offsets)) / self.reach, -1.0, 1.0)  # [V1]

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
+from tensorveil.inference.lattice import likeliest_lattice
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -75,6 +77,8 @@ class Marginal:
         Estimated sum of the weights of all values, at least one.
     error : float
         Standard error of a mass.
+    places : array or None
+        If all values lie on a lattice: its points, one in each cell, in steps.
     """
 
     first: Integers
@@ -82,6 +86,7 @@ class Marginal:
     masses: Floats
     total: float
     error: float
+    places: Floats | None = None
 
     @property
     def steps(self) -> int:
@@ -92,15 +97,19 @@ class Marginal:
         """Places on the scale where the bounds are -1 and 1."""
         return np.clip(np.asarray(steps, dtype=np.float64) / self.steps, -1.0, 1.0)
 
+    @property
+    def middles(self) -> Floats:
+        """Mean values of the cells, on the centred scale."""
+        return self.centred((self.first + self.last - 1) / 2 if self.places is None else self.places)
+
     def mean(self) -> float:
         """Mean on the centred scale."""
-        return float(self.masses @ self.centred((self.first + self.last - 1) / 2))
+        return float(self.masses @ self.middles)
 
     def std(self) -> float:
         """Standard deviation on the centred scale."""
-        middles = self.centred((self.first + self.last - 1) / 2)
-        within = ((self.last - self.first) / self.steps) ** 2 / 12
-        return math.sqrt(float(self.masses @ ((middles - self.mean()) ** 2 + within)))
+        within = 0.0 if self.places is not None else ((self.last - self.first) / self.steps) ** 2 / 12
+        return math.sqrt(float(self.masses @ ((self.middles - self.mean()) ** 2 + within)))
 
     def quantile(self, share: float | Floats) -> Floats:
         """The value below which this share of the mass lies, on the centred scale."""
@@ -108,6 +117,8 @@ class Marginal:
         below = np.concatenate(([0.0], np.cumsum(self.masses[held])))
         place = np.clip(np.asarray(share, dtype=np.float64), 0.0, 1.0) * below[-1]
         cell = np.clip(np.searchsorted(below, place, side="left") - 1, 0, int(held.sum()) - 1)
+        if self.places is not None:
+            return self.centred(self.places[held][cell])
         inside = (place - below[cell]) / self.masses[held][cell]
         first, last = self.first[held][cell], self.last[held][cell]
         return self.centred(first + inside * (last - first))
@@ -141,36 +152,52 @@ def refined(released: Sequence[Counted], parts: int) -> tuple[Integers, Integers
     return np.concatenate([edge[:-1] for edge in edges]), np.concatenate([edge[1:] for edge in edges])
 
 
-def marginal_of(released: Sequence[Counted]) -> Marginal:
+def marginal_of(
+    released: Sequence[Counted], bounds: tuple[float, float] | None = None, total: float | None = None
+) -> Marginal:
     """A consistent, non-negative estimate from the histograms of all stages.
 
     Counts of all stages are first combined by generalised least squares: from the last stage upwards, the count of a
     split cell and the sum of its parts are averaged with weights of one over their variances; downwards, what a cell
     then differs from the sum of its parts is divided among them. Pieces of equal density follow, cell by cell
-    downwards, with the share of each part. The mass of a cell that was not split is spread evenly over it.
+    downwards, with the share of each part. The mass of a cell that was not split is spread evenly over it. If a round
+    lattice explains the counts better, all mass is on its points.
+
+    Parameters
+    ----------
+    bounds : the public bounds on the values' own scale, to tell which numbers are round; None: look for no lattice
+    total : the sum of the weights of all values, if it is public
     """
     stages = [stage for stage in released if len(stage.counts)]
     parents = [np.searchsorted(above.first, below.first, side="right") - 1 for above, below in pairwise(stages)]
-    counts, variances = _combined(stages, parents)
+    counts, variances = _combined(stages, parents, total)
     pieces, prices = _described(stages, parents, counts, variances, None)
     shape, shape_prices = _likeliest_shape(stages, pieces)
     shaped, more_prices = _described(stages, parents, counts, variances, shape)
     costs = [_misfit(stages, pieces) + prices, _misfit(stages, shaped) + shape_prices + more_prices]
+    whole = max(float(counts[0].sum()), 1.0)
+    error = min(math.sqrt(stages[0].variance) / whole, 1.0)
+    lattice = None if bounds is None else likeliest_lattice(stages, bounds, total)
+    if lattice is not None and lattice.cost < min(costs):
+        edges = np.ceil((lattice.places[1:] + lattice.places[:-1]) / 2).astype(np.int64)
+        ends = stages[0].first[:1], stages[0].last[-1:]
+        first, last = np.append(ends[0], edges), np.append(edges, ends[1])
+        return Marginal(first, last, lattice.masses, whole, error, lattice.places)
     weight = 1 / (1 + math.exp(min(max((costs[1] - costs[0]) / 2, -50.0), 50.0)))
-    total = max(float(counts[0].sum()), 1.0)
     mixed = [(1 - weight) * one + weight * two for one, two in zip(pieces, shaped, strict=True)]
     split = [np.isin(np.arange(len(own)), owners) for own, owners in zip(mixed, [*parents, np.empty(0)], strict=True)]
     first, last, leaves = (
         np.concatenate([array[~done] for array, done in zip(arrays, split, strict=True)])
         for arrays in ([stage.first for stage in stages], [stage.last for stage in stages], mixed)
     )
-    leaves = np.where((leaves * total < 0.5) & (leaves < leaves.max() / 100), 0.0, leaves)  # below half a value is none
+    leaves = np.where((leaves * whole < 0.5) & (leaves < leaves.max() / 100), 0.0, leaves)  # below half a value is none
     order = np.argsort(first)
-    error = min(math.sqrt(stages[0].variance) / total, 1.0)
-    return Marginal(first[order], last[order], leaves[order] / leaves.sum(), total, error)
+    return Marginal(first[order], last[order], leaves[order] / leaves.sum(), whole, error)
 
 
-def _combined(stages: Sequence[Counted], parents: Sequence[Integers]) -> tuple[list[Floats], list[Floats]]:
+def _combined(
+    stages: Sequence[Counted], parents: Sequence[Integers], total: float | None
+) -> tuple[list[Floats], list[Floats]]:
     """Counts of all stages by generalised least squares, in which parts add up to their cell, and their variances.
 
     The variance of a part is that before its sum was adjusted.
@@ -184,6 +211,8 @@ def _combined(stages: Sequence[Counted], parents: Sequence[Integers]) -> tuple[l
         above = variances[level - 1][split]
         counts[level - 1][split] = (counts[level - 1][split] * doubts + sums * above) / (above + doubts)
         variances[level - 1][split] = above * doubts / (above + doubts)
+    if total is not None:
+        counts[0] = counts[0] + (total - counts[0].sum()) * variances[0] / variances[0].sum()
     for level in range(1, len(stages)):
         own, size = parents[level - 1], len(counts[level - 1])
         missing = counts[level - 1] - np.bincount(own, counts[level], size)
