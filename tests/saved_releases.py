@@ -62,9 +62,10 @@ def with_draws(release, count=3):
         rng.normal(size=(count, release.factors.parameters.size)),
         0.1 * rng.normal(size=(count, 1 + sum(shape))),
         rng.uniform(0.2, 0.4, count),
-        rng.uniform(0.0, 0.1, count),
-        np.sort(rng.uniform(-1, 1, (count, 4)), axis=1),
+        np.sort(rng.uniform(-1, 1, (count, 6)), axis=1),
         np.linspace(-1, 1, 5),
+        np.linspace(-1, 1, 5),
+        np.array([48, 4, 1.02, 120.0]),
     )
     return dataclasses.replace(release, model=dataclasses.replace(release.model, draws=draws))
 

@@ -8,15 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from oracles import all_coordinates, nearest_level
+from oracles import all_coordinates
 from tensorveil.audit.replays import replay
 from tensorveil.data.datasets.synthetic import cp_tensor, observe
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, SizeError, UnprovenError
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.mechanisms.input import LEVELS_CHOSEN, InputPerturbation
-from tensorveil.mechanisms.planning.channel_design import design_channel, recalibrated
-from tensorveil.mechanisms.planning.levels import channel_levels
+from tensorveil.inference.posterior.released import Released
+from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
+from tensorveil.inference.values.noisy import symbol_numbers
+from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.mechanisms.with_offsets import WithOffsets
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
@@ -152,7 +154,7 @@ def test_the_channel_changes_exactly_one_symbol(epsilon):
     ]
     assert sum(changed) == 1
     assert len(changed) == 1
-    assert sum(call.statistic.size for call in first.calls) == len(data)
+    assert sum(call.statistic.size for call in first.calls if call.kind == "channel") == len(data)
     assert all(call.parameters["channel"].epsilon <= epsilon for call in first.calls if call.kind == "channel")
 
 
@@ -235,15 +237,6 @@ def test_the_noise_that_is_chosen_where_none_is_named(unit, delta, noise):
     assert noise in str(plan).lower()
 
 
-def test_levels_by_the_rule():
-    assert channel_levels(None, Bounds(1, 5)) == (1, 2, 3, 4, 5)
-    assert len(channel_levels(None, Bounds(0, 13))) == 14
-    assert len(channel_levels(None, Bounds(0, 14))) == 12
-    assert len(channel_levels(None, Bounds(0, 1))) == 12
-    assert channel_levels(None, Bounds(0.5, 5))[0] == 0.5
-    assert channel_levels([0, 1], Bounds(0, 1)) == (0, 1)
-
-
 @pytest.mark.parametrize(
     "error, match, options, arguments",
     [
@@ -255,7 +248,7 @@ def test_levels_by_the_rule():
         (SizeError, "at most 20,000,000 cells", {}, {"unit": "entry", "shape": (1000, 1000, 100)}),
         (InputError, "default must be from 1 to 5", {"default": 7.0}, {"unit": "entry"}),
         (InputError, "default must be left out", {"default": 3.0}, {}),
-        (InputError, "levels must be 2 to 14", {"levels": [1.0]}, {}),
+        (InputError, "levels must be 2 to 32", {"levels": [1.0]}, {}),
         (InputError, "epsilon", {}, {"epsilon": 0.0}),
         (InputError, "bounds", {}, {"bounds": None}),
         (InputError, "solver must be one of", {"solver": "newton"}, {}),
@@ -289,7 +282,7 @@ def test_levels_of_the_caller_are_trusted_to_be_chosen_without_the_values():
     asked = {"model": CP(1), "bounds": BOUNDS, "unit": "value", "epsilon": 1.0, "shape": SHAPE}
     assert LEVELS_CHOSEN in InputPerturbation(levels=(1, 3, 5)).plan(**asked).assumptions_trusted
     assert LEVELS_CHOSEN not in InputPerturbation().plan(**asked).assumptions_trusted
-    assert LEVELS_CHOSEN not in InputPerturbation(levels="continuous").plan(**asked).assumptions_trusted
+    assert LEVELS_CHOSEN not in InputPerturbation("laplace").plan(**asked).assumptions_trusted
 
 
 def many_of_a_cell():
@@ -395,11 +388,12 @@ def test_randomize_by_the_channel_keeps_the_ratio_of_its_frequencies(epsilon):
     count = 40_000
     source = NoiseSource(3)
     shares = []
+    channel = design_channel(public_scale(np.linspace(-1, 1, 5), STEPS), epsilon, 1.0)
     for value in (1.0, 5.0):
-        found = InputPerturbation().randomize(np.full(count, value), BOUNDS, epsilon, noise=source)
-        shares.append(np.bincount(found.symbols, minlength=design_channel((1, 2, 3, 4, 5), epsilon).chances.shape[1]))
+        mechanism = InputPerturbation(levels=(1, 2, 3, 4, 5))
+        found = mechanism.randomize(np.full(count, value), BOUNDS, epsilon, noise=source)
+        shares.append(np.bincount(found.symbols, minlength=channel.chances.shape[1]))
         assert found.values.shape == (count,)
-    channel = design_channel((1, 2, 3, 4, 5), epsilon)
     for level, observed in zip((0, 4), shares, strict=True):
         expected = channel.chances[level] * count
         used = expected > 0
@@ -444,7 +438,7 @@ def test_the_posterior_is_sampled_where_coordinates_are_public_and_a_replay_give
     low = with_values(ratings(), 0, -100.0)
     assert replay(low, with_values(low, 0, 100.0), plan).largest > 0
     model = fit(low, plan, seed=0).model
-    assert len(model.draws) == 6
+    assert len(model.draws) == 6 * 4  # sweeps that are kept, chains
     ends = model.interval(all_coordinates(SHAPE), 0.9)
     assert (ends[0] <= ends[1]).all()
     assert ends[0].min() >= 1
@@ -481,31 +475,21 @@ def test_progress_is_told():
 
 @pytest.mark.parametrize("epsilon", [2.0, 5.0])
 @pytest.mark.parametrize("spread", [0.15, 0.45])
-def test_symbols_tell_how_wide_the_values_spread(epsilon, spread):
+def test_numbers_that_stand_for_symbols_follow_the_values(epsilon, spread):
     generator = np.random.default_rng(0)
     values = np.clip(0.1 + spread * generator.standard_normal(200_000), -1, 1)
-    levels = tuple(np.linspace(-1, 1, 10))
-    channel = design_channel(levels, epsilon)
-    symbols = NoiseSource(1).channel(nearest_level(values, levels), channel.table)
-    stands = recalibrated(channel, symbols).pseudo_values[symbols]
+    scale = even_scale(10, STEPS)
+    channel = design_channel(scale, epsilon, 30.0)
+    symbols = NoiseSource(1).channel(np.searchsorted(scale.edges, values * STEPS, side="right"), channel)
+    stands = symbol_numbers(Released(symbols, channel.chances, scale, UNKNOWN)).values
     assert np.cov(stands, values)[0, 1] / values.var() == pytest.approx(1.0, abs=0.15)
     assert stands.mean() == pytest.approx(values.mean(), abs=0.05)
 
 
-def test_two_symbols_leave_the_spread_to_the_prior():
-    channel = design_channel((1, 2, 3, 4, 5), 0.5)
-    assert channel.chances.shape[1] == 2
-    symbols = np.repeat([0, 1], np.rint(10_000 * channel.weights @ channel.chances).astype(int))
-    np.testing.assert_allclose(recalibrated(channel, symbols).weights, channel.weights, atol=0.06)
-
-
-def test_continuous_values_between_whole_bounds_can_be_named_so():
-    plan = InputPerturbation(levels="continuous").plan(CP(2), Bounds(0, 6), "value", 1.0, shape=SHAPE)
-    assert "12 levels" in str(plan)
-    assert channel_levels("continuous", Bounds(0, 5.5)) == tuple(np.linspace(0, 5.5, 12))
-    assert channel_levels("continuous", Bounds(0, 6)) == tuple(np.linspace(0, 6, 12))
-    assert len(channel_levels(None, Bounds(0, 6))) == 7
-    whole = InputPerturbation().plan(CP(2), Bounds(0, 6), "value", 1.0, shape=SHAPE)
-    assert "7 levels" in str(whole)
-    with pytest.raises(InputError, match="levels"):
-        InputPerturbation(levels="even")
+def test_the_marginal_is_bought_first_unless_levels_are_public():
+    asked = {"model": CP(1), "bounds": BOUNDS, "unit": "value", "epsilon": 1.0, "shape": SHAPE}
+    stages = InputPerturbation().plan(**asked).stages
+    assert [stage.theorem for stage in stages] == ["histogram"] * 3 + ["input-values"]
+    assert [stage.theorem for stage in InputPerturbation(levels=(1, 5)).plan(**asked).stages] == ["input-values"]
+    with pytest.raises(InputError, match="levels must increase"):
+        InputPerturbation(levels=(1, 1))

@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 if TYPE_CHECKING:
-    from tensorveil.inference.marginal import Counted
+    from tensorveil.inference.values.marginal import Counted
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 ROUND = (5.0, 2.5, 2.0, 1.0)  # a lattice has a spacing of one of these times a power of ten
 CELLS_APART = 3  # a lattice shows if its points are this many cells apart
-POINT = 0.003  # chance that noise alone gives mass to a point that has none, anywhere on a lattice
+POINT = 0.003  # chance that noise alone tells of a lattice, or gives mass to a point that has none
 FINER_PRICE = 2 * math.log(10)  # of a finer lattice: there are about ten
-CLEAR = 0.05  # chance that noise alone makes a cell clear, anywhere in a histogram
+CLEAR = 0.05  # chance that noise alone makes a point part of the seen range, rather than of a tail
 TAIL_AMOUNTS, TAIL_LENGTHS = 40, 12  # places of the grid on which tails have their posterior
+MERGED = 1e-4  # of the variance, that may be lost when two points are taken for one level
 SURE_TOTAL = 1e-3  # standard error of a total that is public, in values
 
 
@@ -69,6 +70,27 @@ def likeliest_lattice(
     return best
 
 
+def merged_points(places: Floats, masses: Floats, error: float, most: int) -> Integers:
+    """The first points of levels: neighbours are merged whose difference matters least to the squared error.
+
+    Points with more mass than its standard error are merged only if there are too many.
+    """
+    starts, means = np.arange(len(places)), places.copy()
+    variance = float(masses @ (places - masses @ places) ** 2)
+    while len(starts) > 2:
+        pairs = np.maximum(masses[1:] + masses[:-1], 1e-300)
+        lost = np.diff(means) ** 2 * masses[1:] * masses[:-1] / pairs
+        lost += variance * (np.maximum(masses[1:], masses[:-1]) > error)
+        least = int(lost.argmin())
+        if lost[least] > MERGED * variance and len(starts) <= most:
+            break
+        both = slice(least, least + 2)
+        means[least] = means[both] @ masses[both] / pairs[least] if masses[both].any() else means[least]
+        masses = np.concatenate((masses[:least], pairs[least : least + 1], masses[least + 2 :]))
+        starts, means = np.delete(starts, least + 1), np.delete(means, least + 1)
+    return starts
+
+
 def _candidates(stages: Sequence[Counted], bounds: tuple[float, float]) -> Iterator[tuple[Floats, Floats]]:
     """Points of lattices, from the widest to the finest that cells could show, and those that tell of a lattice."""
     low, high = bounds
@@ -97,7 +119,7 @@ def _tells(stage: Counted, places: Floats, telling: Floats) -> bool:
     if len(telling) == 0 or len(places) < 2:
         return False
     narrow = CELLS_APART * (stage.last - stage.first) <= places[1] - places[0] + 1e-6
-    clear = narrow & (stage.counts > math.sqrt(stage.price(CLEAR)[0] * stage.variance))
+    clear = narrow & (stage.counts > math.sqrt(stage.price(POINT)[0] * stage.variance))
     return bool(clear[np.setdiff1d(_cells_of(stage, telling), [-1])].any())
 
 
@@ -122,7 +144,9 @@ def _fitted(stages: Sequence[Counted], places: Floats, total: float | None) -> L
     squares = amounts**2 * precision
     price = (-math.log(2 * POINT / len(size))) ** 2 / 2  # in variances of Laplace noise
     priced = squares > price
-    cost = float(nnls(design[:, priced], target)[1] ** 2 + price * priced.sum()) if priced.any() else math.inf
+    cost = math.inf
+    if priced.any():
+        cost = float(nnls(held[:, priced] / errors[:, None], counts / errors)[1] ** 2 + price * priced.sum())
     clear = np.flatnonzero(squares > min(stage.price(CLEAR)[0] for stage in stages))
     if len(clear) == 0:
         return Lattice(places, _normalised(amounts[group] / size[group]), cost)

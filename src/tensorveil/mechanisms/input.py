@@ -21,8 +21,8 @@ from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError, SizeError, UnprovenError
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.inference.public_scales import UNKNOWN, even_scale, public_scale
-from tensorveil.inference.scale import Scale, scale_of
+from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
+from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.inference.values.noisy import (
     Noisy,
     Target,

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError
-from tensorveil.inference.marginal import Marginal
+from tensorveil.inference.values.marginal import Marginal
 from tensorveil.inference.offsets import NoisySums
-from tensorveil.inference.scale import Scale, scale_of
+from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.inference.sums.degree_features import degree_features
 from tensorveil.inference.sums.groups import grouped
 from tensorveil.inference.sums.latent import LatentPosterior, Split

@@ -22,6 +22,7 @@ Coordinates = NDArray[np.uint32]
 TARGETS = ("value", "mean")
 CELLS_AT_ONCE = 2**21  # entries times draws
 BISECTIONS = 30  # of the bounds: to a billionth
+SMALLEST_GAP = 4e-9  # a place this close to the end of a level is that end
 PLACES_A_SIGMA, MOST_PLACES = 16, 4096  # of a table of expected values
 SMALL = ("parameters", "offsets")  # arrays in float32
 
@@ -181,7 +182,9 @@ class PosteriorDraws:
                     below += ndtr((latent - row) / sigma)
                 above = below < tail * len(self)
                 low, high = np.where(above, middle, low), np.where(above, high, middle)
-            found.append((low + high) / 2)
+            places = (low + high) / 2
+            nearest = ends[np.clip(np.searchsorted(ends, places - SMALLEST_GAP), 0, len(ends) - 1)]
+            found.append(np.where(np.abs(nearest - places) <= SMALLEST_GAP, nearest, places))  # atoms are exact
         return np.array(found)
 
     def arrays(self) -> dict[str, NDArray[np.float32] | Floats]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.errors import InputError
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 
 Floats = NDArray[np.float64]
 Symbols = NDArray[np.uint8]
@@ -159,7 +159,11 @@ class Released:
         """Log likelihood, chances of symbols and density of each cut at places."""
         cuts = self.cuts(coordinates)
         chances, scores, density = self._chances(cuts, places)
-        return float((weights[:, :, 0].T * np.log(chances)).sum() + (weights[:, :, 1].T * scores).sum()), chances, density
+        return (
+            float((weights[:, :, 0].T * np.log(chances)).sum() + (weights[:, :, 1].T * scores).sum()),
+            chances,
+            density,
+        )
 
     def _chances(self, cuts: Floats, places: Floats) -> tuple[Floats, Floats, Floats]:
         """Chances of symbols at places of the mean, their scores, and the density of each cut."""

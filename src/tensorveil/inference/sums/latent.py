@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.inference.offsets import NoisySums
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 from tensorveil.inference.sums.counts import believed_counts
-from tensorveil.inference.sums.effects import DRAWS, GRID, OffsetDraws, ReadSums
+from tensorveil.inference.sums.effects import GRID, Curve, OffsetSampler, ReadSums
 from tensorveil.inference.sums.groups import drawn_interactions
 from tensorveil.inference.sums.law import Earlier, ScoreLaw
 from tensorveil.inference.sums.linked_factors import linked_factors
@@ -25,9 +25,12 @@ from tensorveil.models.offsets import Offsets
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-SHORT = 8  # draws that tell how much of the spread is the mode's, before its curve is made
+DRAWS = 64
+WARM_UP = 8  # draws that tell how much of the spread is the mode's, before its curve is made
 SMALLEST_LEFT = 0.03  # share of the latent variance that is never explained
 OWN_VARIANCE = 0.15  # of the offsets that slices subtract by themselves, generic
+OFFSET_VARIANCE = 0.1  # of a mode, before its sums are read; generic
+SMALLEST_SLOPE = 1e-3  # of what is read by latent means
 UNLIMITED = 100.0  # a reach that clips no score
 INDEPENDENT = np.array([0.0, 1.0, 1.0, float(DRAWS)])  # mixing of draws without a chain
 MIXED = 400  # combinations of offsets by which the mean is set
@@ -81,6 +84,7 @@ class LatentPosterior:
         self.mean = self.law.mean_of_value(mean, 1.0)
         self._modes: dict[int, _Mode] = {}
         self._factors = [model] * DRAWS
+        self._linked = np.zeros(DRAWS)  # variance that factors explain
 
     @property
     def subtracted(self) -> Offsets:
@@ -105,6 +109,13 @@ class LatentPosterior:
         known = sum(float(part.shares @ part.mean**2) for mode, part in self._modes.items() if mode != without)
         return max(1.0 - own - known, SMALLEST_LEFT)
 
+    def _unexplained(self, without: int | None = None) -> Floats:
+        """For every draw, the latent variance around the offsets of that draw."""
+        own = 0.0 if self._withheld is None else OWN_VARIANCE
+        parts = [part for mode, part in self._modes.items() if mode != without]
+        known = sum((part.draws**2 @ part.shares for part in parts), self._linked)
+        return np.maximum(1.0 - own - known, SMALLEST_LEFT)
+
     def _earlier(self, without: int) -> Earlier:
         found = Earlier.none()
         for mode, part in self._modes.items():
@@ -126,36 +137,37 @@ class LatentPosterior:
         counts, doubts = believed_counts(released.counts, released.count_variance)
         shares = counts / max(float(counts.sum()), 1e-300)
         before, earlier = self._left(mode), self._earlier(mode)
-        expected, variance = self.law.moments(self.mean, math.sqrt(before), reach, earlier)
-        errors = np.full(len(counts), released.sum_variance)
-        sums = released.sums - counts * expected
-        read = ReadSums(sums, counts, errors, doubts, released.weight * counts, variance)
+        read = ReadSums(released.sums, counts, released.sum_variance, doubts, released.weight * counts)
         floor = max(math.sqrt(released.count_variance), released.weight) / 2
         groups = [_normalised(part, shares) for part in (np.log(np.maximum(counts, floor))[:, None], *features)]
-        left, limit = before, 0.99 * math.sqrt(before)
-        for rounds in (SHORT, DRAWS):
-            curve = self.law.score(self.mean + GRID, math.sqrt(left), reach, earlier)
-            found = OffsetDraws(read, curve - expected, limit, groups, self._rng, rounds)
-            spread = float(np.mean(np.square(found.draws - (found.draws @ shares)[:, None]) @ shares))
+        limits = np.sqrt(self._unexplained(mode))
+        left = before - OFFSET_VARIANCE * limits.mean() ** 2
+        for kept in (False, True):
+            curve = self.law.curve(self.mean + GRID, math.sqrt(left), reach, earlier)
+            sampler = OffsetSampler(read, curve, groups, self._rng)
+            found = [sampler.step(limit) for limit in (*limits[:WARM_UP], *(limits if kept else ()))][WARM_UP // 2 :]
+            draws = np.array([draw for _, draw in found])
+            draws -= (draws @ shares)[:, None]
+            spread = float(np.mean(draws**2 @ shares))
             left = max(before - spread, before / 10)
+        mean, draws = np.mean([mean for mean, _ in found], axis=0), draws[-DRAWS:]
         if split is not None:
-            seen = np.interp(found.mean, GRID, curve)
-            slope = max(float(np.interp(0.2, GRID, curve) - np.interp(-0.2, GRID, curve)) / 0.4, 1e-3)
-            self._learn_factors(mode, split, rows, seen, slope, variance - slope**2 * spread)
-        mean = found.mean - shares @ found.mean
-        scores = self.law.score(self.mean + mean, math.sqrt(left), UNLIMITED, earlier)
-        draws = found.draws - (found.draws @ shares)[:, None]
+            self._learn_factors(mode, split, rows, mean, curve)
+        mean -= shares @ mean
+        scores = self.law.curve(self.mean + mean, math.sqrt(left), UNLIMITED, earlier).mean
         self._modes[mode] = _Mode(draws, mean, scores - shares @ scores, counts, released)
         return counts
 
-    def _learn_factors(
-        self, mode: int, split: Split, rows: NoisySums, seen: Floats, slope: float, variance: float
-    ) -> None:
+    def _learn_factors(self, mode: int, split: Split, rows: NoisySums, mean: Floats, curve: Curve) -> None:
         counts, doubts = (part.reshape(-1, split.number) for part in believed_counts(rows.counts, rows.count_variance))
-        sums = rows.sums.reshape(counts.shape) - counts * seen[:, None]
+        tables = curve.mean, curve.variance, np.gradient(curve.mean, GRID)
+        level, variance, slope = (np.interp(mean, GRID, table)[:, None] for table in tables)
+        sums = rows.sums.reshape(counts.shape) - counts * level
         sums -= counts * (sums.sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-9))  # the partner's offsets have these
-        errors = rows.sum_variance + max(variance, 1e-3) * rows.weight * counts + seen[:, None] ** 2 * doubts
+        errors = rows.sum_variance + variance * rows.weight * counts + level**2 * doubts
+        slope = np.maximum(slope, SMALLEST_SLOPE)
         draws = drawn_interactions(sums / slope, counts, errors / slope**2, DRAWS, self._rng)
+        self._linked = np.einsum("dug,ug->d", draws**2, counts / max(float(counts.sum()), 1e-300))
         model = self._factors[0]
         width = min(model.ranks[mode], model.ranks[split.partner])
         _, _, directions = np.linalg.svd(draws.mean(axis=0), full_matrices=False)
@@ -178,8 +190,7 @@ class LatentPosterior:
             self._modes[mode].draws if mode in self._modes else np.zeros((DRAWS, size))
             for mode, size in enumerate(first.shape)
         ]
-        known = sum((np.square(part.draws) @ part.shares for part in self._modes.values()), np.zeros(DRAWS))
-        left = np.maximum(1 - known - (0.0 if self._withheld is None else OWN_VARIANCE), SMALLEST_LEFT)
+        left = self._unexplained()
         means = self._means(np.sqrt(left))
         offsets = Offsets(float(means.mean()), [part.mean(axis=0) for part in whole])
         deviations = np.column_stack([means - means.mean(), *(part - part.mean(axis=0) for part in whole)])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
+from tensorveil.inference.sums.effects import Curve
 
 Floats = NDArray[np.float64]
 
@@ -17,6 +19,7 @@ POINTS = np.linspace(-12.0, 12.0, 961)  # latent numbers
 MEANS = np.linspace(-8.0, 8.0, 257)  # latent means that expectations are tabulated at
 MOST_EARLIER = 48
 BISECTIONS = 40
+SMALLEST_VARIANCE = 1e-9
 
 
 @final
@@ -53,10 +56,6 @@ class ScoreLaw:
         self.values = scale.value(POINTS)
         self.scores = scale.scores(np.rint(self.values * scale.steps).astype(np.int64))
 
-    def value(self, mean: float | Floats, sigma: float) -> Floats:
-        """The expected centred value."""
-        return np.asarray(np.interp(mean, MEANS, _chances(sigma) @ self.values))
-
     def mean_of_value(self, value: float, sigma: float) -> float:
         """The latent mean at which this centred value is expected."""
         return self.mean_of_values(value, sigma, np.zeros(1))
@@ -70,23 +69,19 @@ class ScoreLaw:
             low, high = (middle, high) if below else (low, middle)
         return float((low + high) / 2)
 
-    def score(self, means: Floats, sigma: float, reach: float, earlier: Earlier) -> Floats:
-        """The expected score less what is subtracted for earlier modes, clipped to +-reach."""
-        return self._expected(means, sigma, np.clip(self.scores - earlier.scores[:, None], -reach, reach), earlier)
-
-    def moments(self, mean: float, sigma: float, reach: float, earlier: Earlier) -> tuple[float, float]:
-        """Mean and variance of the clipped score."""
+    def curve(self, means: Floats, sigma: float, reach: float, earlier: Earlier) -> Curve:
+        """Mean and variance of the score less what is subtracted for earlier modes, clipped to +-reach."""
+        chances = _chances(sigma).T
         read = np.clip(self.scores - earlier.scores[:, None], -reach, reach)
-        at = np.array([mean])
-        first, second = (float(self._expected(at, sigma, part, earlier)[0]) for part in (read, read**2))
-        return first, max(second - first**2, 1e-12)
+        first, second = (self._expected(means, part @ chances, earlier) for part in (read, read**2))
+        return Curve(first, np.maximum(second - first**2, SMALLEST_VARIANCE))
 
-    def _expected(self, means: Floats, sigma: float, read: Floats, earlier: Earlier) -> Floats:
-        tables = read @ _chances(sigma).T
-        read_means = [np.interp(means + more, MEANS, row) for more, row in zip(earlier.latent, tables, strict=True)]
-        return np.asarray(np.mean(read_means, axis=0))
+    def _expected(self, means: Floats, tables: Floats, earlier: Earlier) -> Floats:
+        parts = [np.interp(means + more, MEANS, row) for more, row in zip(earlier.latent, tables, strict=True)]
+        return np.asarray(np.mean(parts, axis=0))
 
 
+@lru_cache(maxsize=8)
 def _chances(sigma: float) -> Floats:
     """The chance of each point, one row per mean."""
     from scipy.special import ndtr

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tensorveil.inference.marginal import Marginal
+from tensorveil.inference.values.marginal import Marginal
 from tensorveil.inference.offsets import NoisySums
 
 SMALLEST_ROOM = 1e-3  # of the bounds, that a tail needs

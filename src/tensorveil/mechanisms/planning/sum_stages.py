@@ -25,7 +25,7 @@ LEFT = 0.6  # of the latent variance, around offsets
 REACH = 2.0  # standard deviations
 MOST_GROUPS, MOST_INDICES = 6, 24
 REACHES = (1.5, 2.0, 2.5, 3.0)
-LOSS = 0.1  # log error that a wider reach may cost if values are normal: it is safer if they are not
+LOSS = 0.03  # log variance around predictions that a wider reach may cost: it is safer if values are not normal
 OFFSET_SHARES = (0.02, 0.1, 0.3, 0.7)
 QUANTILES = 9
 PASSES = 2  # over the modes under slices: a slice's own offset is subtracted before other offsets are known
@@ -145,8 +145,8 @@ def _error(request: Request, noise: Noise, share: float, total: float, mode: int
 def best_reach(noise: float, count: float, weight: float) -> float:
     """How far scores are read, in standard deviations: the widest reach that costs little.
 
-    For every share of the variance that offsets may have, the expected error of an offset is compared with that of the
-    best reach; the largest of these losses decides. One value moves a sum by the reach at most, and a shift of all
+    For every share of the variance that offsets may have, the expected error of predictions is compared with that of
+    the best reach; the largest of these losses decides. One value moves a sum by the reach at most, and a shift of all
     values moves it by the part inside.
 
     Parameters
@@ -163,7 +163,7 @@ def best_reach(noise: float, count: float, weight: float) -> float:
         offsets, sigma = math.sqrt(share) * quantiles, math.sqrt(1 - share)
         inside = np.maximum(ndtr((reaches - offsets) / sigma) - ndtr((-reaches - offsets) / sigma), 1e-3)
         errors = (noise * reaches**2 + (1 - share) * weight * count) / (inside * max(count, 1e-9)) ** 2
-        logs = np.log((share * errors / (share + errors)).mean(axis=1))
+        logs = np.log(1 - share + (share * errors / (share + errors)).mean(axis=1))
         regrets.append(logs - logs.min())
     losses = np.max(regrets, axis=0)
     return float(REACHES[int(np.flatnonzero(losses <= max(LOSS, float(losses.min())))[-1])])

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
-from tensorveil.inference.marginal import Marginal
+from tensorveil.inference.lattice import ROUND, merged_points
+from tensorveil.inference.values.marginal import Marginal
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -27,10 +28,8 @@ RARE = 0.03  # share of the mass, and of the variance, that may be lost by takin
 FEWEST_LEVELS = 4
 POWERS = tuple(np.linspace(1.0, 0.5, 6).tolist())  # from no link to the root, which makes the spread of counts even
 LINK_LEVELS = 32  # of equal mass, to choose the power by
-ROUND = (5.0, 2.5, 2.0, 1.0)  # a lattice has a spacing of one of these times a power of ten
 MISSED = 10.0  # errors of a mass: 5 may lie unseen (marginal.py, "price"), two spreads away
 FIRST_TAIL, MOST_TAILS = 8, 5  # levels beyond the last value seen: an eighth of the range wide, then twice that, ...
-MERGED = 1e-4  # of the variance, that may be lost when two points of a lattice are taken for one level
 SURE = 1e-9  # a cumulative mass is this far from 0 and 1
 
 
@@ -131,51 +130,46 @@ def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] |
         cuts = ndtri(np.cumsum(masses)[:-1])
         ends = _level_means(cuts)[[0, -1]]
     else:
-        count = int(np.clip(1 / max(marginal.error, 1e-9), FEWEST_LEVELS, most_levels))
+        below, above = _tails(cells, marginal.steps, min(max(most_levels // 8 - 1, 0), MOST_TAILS))
+        most = most_levels - max(len(below) - 1, 0) - max(len(above) - 1, 0)
+        count = int(np.clip(1 / max(marginal.error, 1e-9), FEWEST_LEVELS, max(most, FEWEST_LEVELS)))
         link = _likeliest_link(cells, _edges(cells, cells.masses, LINK_LEVELS), marginal.error)
         widths = link(cells.right) - link(cells.left)
         edges = _edges(cells, np.cbrt(cells.masses * widths**2), count)
         masses = cells.within(edges)
         low, high = cells.spans(edges)
-        cuts, ends = _latent_cuts(link, cells, edges)
-        ends = np.where(np.array([low[0] == high[0], low[-1] == high[-1]]), _level_means(cuts)[[0, -1]], ends)
-        parts = edges, cuts, low, high, ends, masses
-        for side in (1, -1):
-            parts = _with_tail(parts, link, marginal.steps, side)
-        edges, cuts, low, high, ends, masses = parts
+        cuts, mean, spread = _latent_cuts(link, cells, edges)
+        if len(below) > 1:
+            edges, cuts = np.append(below[1:], edges), np.append((link(below[1:]) - mean) / spread, cuts)
+            low, high = np.append(below[:-1], low), np.append(below[1:], high)
+            masses = np.append(np.zeros(len(below) - 1), masses)
+        if len(above) > 1:
+            edges, cuts = np.append(edges, above[:-1]), np.append(cuts, (link(above[:-1]) - mean) / spread)
+            low, high = np.append(low, above[:-1]), np.append(high, above[1:])
+            masses = np.append(masses, np.zeros(len(above) - 1))
+        cuts = np.maximum.accumulate(cuts + 1e-6 * np.arange(len(cuts)))
+        ends = (link(np.array([low[0], high[-1]])) - mean) / spread
+        ends = np.array([min(ends[0], cuts[0] - 1e-6), max(ends[1], cuts[-1] + 1e-6)])
+        ends = np.where([low[0] == high[0], low[-1] == high[-1]], _level_means(cuts)[[0, -1]], ends)
     return Scale(marginal.steps, edges, cuts, low / marginal.steps, high / marginal.steps, ends, masses, free, doubt)
 
 
 def _lattice_scale(marginal: Marginal, places: Floats, most_levels: int, doubt: float) -> Scale:
-    """Points of a lattice as levels; neighbours are merged whose difference matters least to the squared error.
-
-    Points that are clearly there are merged only if there are too many; rare ones are then an atom at their mean.
-    """
-    begins, masses, means = np.arange(len(places)), marginal.masses, places.copy()
-    variance = (marginal.std() * marginal.steps) ** 2
-    while len(begins) > 2:
-        together = masses[1:] + masses[:-1]
-        lost = np.diff(means) ** 2 * masses[1:] * masses[:-1] / np.maximum(together, 1e-300)
-        lost += variance * (np.maximum(masses[1:], masses[:-1]) > marginal.error)
-        least = int(lost.argmin())
-        if lost[least] > MERGED * variance and len(begins) <= most_levels:
-            break
-        if together[least] > 0:
-            means[least] = (means[least : least + 2] @ masses[least : least + 2]) / together[least]
-        masses = np.delete(masses, least + 1)
-        masses[least] = together[least]
-        begins, means = np.delete(begins, least + 1), np.delete(means, least + 1)
+    """Points of a lattice as levels, from the first to the last with mass; rare ones that were merged are one atom."""
     held = np.flatnonzero(marginal.masses > 0)
-    after = np.append(begins[1:], len(places))
-    first, last = held[np.searchsorted(held, begins)], held[np.searchsorted(held, after) - 1]
+    begin, end = min(held[0], len(places) - 2), max(held[-1], 1)
+    points, each = places[begin : end + 1], marginal.masses[begin : end + 1]
+    starts = merged_points(points, each, marginal.error, most_levels)
+    masses = np.maximum(np.add.reduceat(each, starts), SURE)
+    means = np.add.reduceat(np.maximum(each, SURE) * points, starts) / np.add.reduceat(np.maximum(each, SURE), starts)
     rare = masses <= marginal.error
-    low, high = (np.where(rare, means, places[end]) / marginal.steps for end in (first, last))
-    masses = np.maximum(masses, SURE)
+    low = np.where(rare, means, points[starts])
+    high = np.where(rare, means, points[np.append(starts[1:], len(points)) - 1])
     cuts = ndtri(np.cumsum(masses / masses.sum())[:-1])
-    outer = ndtri(np.clip(marginal.masses[held[[0, -1]]] / 2, SURE / 4, 0.5))
-    ends = np.where(low[[0, -1]] == high[[0, -1]], _level_means(cuts)[[0, -1]], [outer[0], -outer[1]])
-    edges = marginal.first[begins[1:]]
-    return Scale(marginal.steps, edges, cuts, low, high, ends, masses / masses.sum(), True, doubt)
+    outer = ndtri(np.clip(each[[0, -1]] / 2, SURE / 4, 0.5)) * [1, -1]
+    ends = np.where(low[[0, -1]] == high[[0, -1]], _level_means(cuts)[[0, -1]], outer)
+    edges, steps = marginal.first[begin + starts[1:]], marginal.steps
+    return Scale(steps, edges, cuts, low / steps, high / steps, ends, masses / masses.sum(), True, doubt)
 
 
 @final
@@ -298,41 +292,16 @@ def _kept_edges(cells: _Cells, edges: Integers, count: int) -> Integers:
     return edges
 
 
-Parts = tuple[Integers, Floats, Floats, Floats, Floats, Floats]  # edges, cuts, low, high, ends, masses
+def _tails(cells: _Cells, steps: int, most: int) -> tuple[Integers, Integers]:
+    """Ends of a few empty levels below the lowest and above the highest value, each twice as wide as the one before.
 
-
-def _with_tail(parts: Parts, link: _Link, steps: int, side: int) -> Parts:
-    """The levels of a scale with a few more beyond its last value, each twice as wide as the one before.
-
-    The marginal does not see rare values, but symbols may, and a model may expect some. The new levels are empty.
+    The marginal does not see rare values, but symbols may, and a model may expect some. An atom at the end of all
+    values (a zero, a maximum) has nothing beyond.
     """
-    edges, cuts, low, high, ends, masses = parts
-    end, room = (high[-1], steps - high[-1]) if side > 0 else (low[0], low[0] + steps)
-    first = (high[-1] - low[0]) / FIRST_TAIL
-    count = int(np.clip(math.log2(1 + room / first) if first > 0 else 0, 0, MOST_TAILS))
-    if count == 0 or room < 2:
-        return parts
-    places = end + side * np.minimum(first * (2.0 ** np.arange(count + 1) - 1), room)
-    places[0] = min(places[0] + 1, steps) if side > 0 else places[0]  # the last value belongs to its own level
-    units = (cuts[-1] - cuts[0]) / max(float(np.diff(link(edges[[0, -1]]))[0]), 1e-12) if len(edges) > 1 else 1.0
-    outer = ends[1] if side > 0 else ends[0]
-    latent = outer + units * (link(places) - link(places[:1]))
-    if side < 0:
-        places, latent = places[::-1], latent[::-1]
-    whole = np.ceil(places).astype(np.int64)
-    if (np.diff(whole) < 1).any() or (np.diff(latent) < 1e-9).any():
-        return parts
-    new = whole[:-1] if side > 0 else whole[1:]
-    new_cuts = latent[:-1] if side > 0 else latent[1:]
-    if side > 0:
-        new_cuts = np.maximum(new_cuts, cuts[-1] + 1e-6)
-        joined = np.append(edges, new), np.append(cuts, new_cuts)
-        ends = np.array([ends[0], max(latent[-1], new_cuts[-1] + 1e-6)])
-        return *joined, np.append(low, places[:-1]), np.append(high, places[1:]), ends, np.append(masses, new * 0.0)
-    new_cuts = np.minimum(new_cuts, cuts[0] - 1e-6)
-    joined = np.append(new, edges), np.append(new_cuts, cuts)
-    ends = np.array([min(latent[0], new_cuts[0] - 1e-6), ends[1]])
-    return *joined, np.append(places[:-1], low), np.append(places[1:], high), ends, np.append(new * 0.0, masses)
+    away = (cells.high[-1] - cells.low[0]) / FIRST_TAIL * (2.0 ** np.arange(most + 1) - 1)
+    below = np.unique(np.floor(np.maximum(cells.low[0] - away, -steps)).astype(np.int64))
+    above = np.unique(np.ceil(np.minimum(cells.high[-1] + away, steps)).astype(np.int64))
+    return below[: 0 if cells.atoms[0] else None], above[: 0 if cells.atoms[-1] else None]
 
 
 @final
@@ -379,8 +348,8 @@ def _likeliest_link(cells: _Cells, edges: Integers, error: float) -> _Link:
     return max(links, key=lambda link: _normal_fit(link(edges), masses)[2] + error * link.power)
 
 
-def _latent_cuts(link: _Link, cells: _Cells, edges: Integers) -> tuple[Floats, Floats]:
-    """Cuts, and the scores of both ends, in units of the normal law that fits the levels' masses best.
+def _latent_cuts(link: _Link, cells: _Cells, edges: Integers) -> tuple[Floats, float, float]:
+    """Cuts in units of the normal law that fits the levels' masses best, and its mean and spread on the link's scale.
 
     In a gap between masses the place of a cut is free: it is the normal score of the mass below, as far as it fits in.
     """
@@ -394,9 +363,7 @@ def _latent_cuts(link: _Link, cells: _Cells, edges: Integers) -> tuple[Floats, F
     for _ in range(3):
         mean, spread, _ = _normal_fit(places, masses)
         places = np.clip(mean + spread * scores, lowest, highest)
-    cuts = np.maximum.accumulate((places - mean) / spread + 1e-6 * np.arange(len(places)))
-    ends = (link(np.array([cells.low[0], cells.high[-1]])) - mean) / spread
-    return cuts, np.array([min(ends[0], cuts[0] - 1e-6), max(ends[1], cuts[-1] + 1e-6)])
+    return (places - mean) / spread, mean, spread
 
 
 def _normal_fit(places: Floats, masses: Floats) -> tuple[float, float, float]:
