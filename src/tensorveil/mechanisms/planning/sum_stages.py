@@ -67,9 +67,13 @@ class Noise:
 
 
 def sum_stages(request: Request, noise: Noise) -> tuple[SumStage, ...]:
-    """The total first, then modes, smallest first, which leaves the least spread for sparse ones."""
+    """The total first, then modes, largest first.
+
+    An index of a large mode occurs with few indices of the others. If theirs were known before, its sum would be
+    explained twice: by what all of their cells have in common, and by this index, where the scale is not linear.
+    """
     withheld = request.unit.mode_number if request.unit.kind == "slice" else None
-    modes = sorted((m for m in range(len(request.shape)) if m != withheld), key=lambda mode: request.shape[mode])
+    modes = sorted((m for m in range(len(request.shape)) if m != withheld), key=lambda mode: -request.shape[mode])
     splits: list[tuple[int, int, int]] = [(-1, -1, 1)]
     if not request.unit.whole_slices:
         splits += [
