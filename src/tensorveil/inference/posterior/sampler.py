@@ -76,8 +76,8 @@ class Posterior:
 
     Parameters
     ----------
-    sweeps : largest number of sweeps of each chain. None: 48 to 300, fewer for tiny and for large data. The first 30 % are
-        discarded. Sampling stops early if R-hat and the effective number of draws allow it.
+    sweeps : largest number of sweeps of each chain. None: 48 to 300, fewer for tiny and for large data. The first 30 %
+        are discarded. Sampling stops early if R-hat and the effective number of draws allow it.
     chains : number of chains, from small random starts of their own
     draws : largest number of draws that the model keeps; fewer for very large models
     threads : number of threads; None: one per core. The result does not depend on it.
@@ -211,7 +211,8 @@ class _Kept:
     def _watch(self, chain: Chain) -> Floats:
         """Expected values of the watched entries."""
         means = np.empty(len(self.where))
-        posterior.predict_means(*chain.numbers[:-1], self.where, 0.0, means, 0, len(means))
+        arguments = (*chain.numbers[:-1], self.where, 0.0, means, 0, len(means))
+        posterior.predict_means(*arguments)
         scale = chain.released.scale
         return expected_values(means, 1.0, chain.released.knots(chain.table.cuts), scale.low, scale.high)
 

@@ -3,7 +3,8 @@
 A released symbol s of entry w has the log likelihood f_s(m_w), m_w = base_w + phi_w . row, where base_w is the mean and
 the offsets of the other modes. With f' the score and I the expected information, a row is proposed from
 
-    N(row + (1 - a) H^-1 (sum_w f' phi_w + Lambda (mu - row)), (1 - a^2) H^-1),    H = sum_w I(m_w) phi_w phi_w^T + Lambda,
+    N(row + (1 - a) H^-1 (sum_w f' phi_w + Lambda (mu - row)), (1 - a^2) H^-1),
+    H = sum_w I(m_w) phi_w phi_w^T + Lambda,
 
 with a = `keep`, and accepted with the chance that leaves its law as it is (Metropolis, Hastings). Where many symbols
 tell of a row, its law is nearly normal and most proposals are accepted; with a above 0 a proposal is nearer, and more
