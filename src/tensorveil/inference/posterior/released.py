@@ -76,7 +76,8 @@ class Released:
         self.scale = scale
         error = max(error, SURE)
         self.known: Floats = (scale.masses + SURE) / (scale.masses + SURE).sum()
-        self.worth = min(1 / (4 * error**2), float(len(numbers)))  # of the marginal, in observations
+        worth = min(1 / (4 * error**2), float(len(numbers)))  # of the marginal, in observations
+        self.counted = worth * self.known + 0.5
         self.shares = self._likeliest_shares(error)
         knots = np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]])
         middles = (knots[1:] + knots[:-1]) / 2
@@ -163,8 +164,8 @@ class Released:
             change = np.zeros((len(chosen), len(shares)))
             change[np.arange(len(chosen)), chosen] = moved
             change[np.arange(len(chosen)), chosen + 1] = -moved
-            g += change @ (self.worth * self.known / shares)
-            H += (change * (self.worth / shares)) @ change.T
+            g += change @ (self.counted / shares)
+            H += (change * (self.counted.sum() / shares)) @ change.T
         return value, g, H
 
     def _law(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats, Floats, Floats]:
@@ -173,8 +174,8 @@ class Released:
         value = float((weights[:, :, 0].T * np.log(chances)).sum() + (weights[:, :, 1].T * scores).sum())
         counts = weights[:, :, 0].sum(axis=0)
         shares = np.maximum(counts @ levels / counts.sum(), LEAST)
-        if self.scale.free:  # the marginal, as so many observations
-            value += self.worth * float(self.known @ np.log(shares))
+        if self.scale.free:  # the marginal, as so many observations, and half a one of each level
+            value += float(self.counted @ np.log(shares))
         return value, chances, density, shares
 
     def _chances(self, cuts: Floats, places: Floats) -> tuple[Floats, Floats, Floats, Floats]:
