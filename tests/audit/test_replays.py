@@ -46,7 +46,7 @@ def largest(unit, delta=1e-6, mechanism=None, limit=12, observations=OBSERVATION
 
 
 def dense_largest(unit):
-    return largest(unit, limit=8, mechanism=tv.StatisticPerturbation(), observations=DENSE, epsilon=16.0)
+    return largest(unit, 1e-5, limit=8, mechanism=tv.StatisticPerturbation(), observations=DENSE, epsilon=16.0)
 
 
 @dataclass(frozen=True)

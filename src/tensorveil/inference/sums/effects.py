@@ -120,6 +120,7 @@ class OffsetSampler:
         points, chances = self._posterior(linked, variance, added)
         found = np.einsum("ij,ij->i", points, chances)
         spread = np.einsum("ij,ij->i", (points - found[:, None]) ** 2, chances)
+        spread += (points[:, 1] - points[:, 0]) ** 2 / 12  # inside of a point's interval: never zero
         self._tell = np.maximum(1 / spread - 1 / variance, WEAKEST / variance)
         self._around = found + (found - linked) / (variance * self._tell)
 
@@ -186,7 +187,7 @@ def _slice(
     """One coordinate of a point drawn anew by slice sampling: the whole range is shrunk around the old place."""
     height = now - rng.exponential()
     low, high = limits
-    while True:
+    while low < high:
         moved = point.copy()
         moved[which] = low + (high - low) * rng.random()
         then = density(moved)
@@ -196,3 +197,4 @@ def _slice(
             low = moved[which]
         else:
             high = moved[which]
+    return point, now  # the range has shrunk to the old place, as far as floats tell
