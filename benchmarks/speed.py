@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 from peers import PEERS, UNADAPTED, installed
+from tensorveil.inference.posterior.laws import NoisyNumbers
 from workloads import NOISE, SIZES, Workload, workload
 from yardstick import Yardstick, compiler
 
 import tensorveil as tv
-from tensorveil.inference.posterior.laws import NoisyNumbers
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker

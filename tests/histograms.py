@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tensorveil.inference.marginal import Counted, refined
+from tensorveil.inference.values.marginal import Counted, refined
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 
 STARS = np.array([0.06, 0.11, 0.27, 0.34, 0.22])

@@ -5,7 +5,7 @@ import pytest
 
 from histograms import kinds, released, steps_of
 from tensorveil.inference.lattice import likeliest_lattice, merged_points
-from tensorveil.inference.marginal import marginal_of
+from tensorveil.inference.values.marginal import marginal_of
 from tensorveil.privacy.bounds import VALUE_STEPS
 
 SHARES = 0.93 * 0.07 ** np.arange(6)  # of the values 1, 2, ...

@@ -13,11 +13,11 @@ from tensorveil.audit.replays import replay
 from tensorveil.data.datasets.synthetic import cp_tensor, observe
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, SizeError, UnprovenError
-from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.mechanisms.input import LEVELS_CHOSEN, InputPerturbation
 from tensorveil.inference.posterior.released import Released
-from tensorveil.inference.public_scales import UNKNOWN, even_scale, public_scale
+from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.noisy import symbol_numbers
+from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
+from tensorveil.mechanisms.input import LEVELS_CHOSEN, InputPerturbation
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.mechanisms.with_offsets import WithOffsets
 from tensorveil.models.cp import CP

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from tensorveil.mechanisms.parts.level import ask_level, level_stage
 
 from tensorveil.data.observations import Observations
 from tensorveil.inference.level import Level
 from tensorveil.inference.offsets import NoisySums, add_offsets
-from tensorveil.mechanisms.parts.level import ask_level, level_stage
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_stages
 from tensorveil.models.cp import CP
 from tensorveil.models.offsets import Offsets

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensorveil.mechanisms.planning.levels import level_edges
 
 from tensorveil.errors import InputError
-from tensorveil.mechanisms.planning.channel_design import LatentPrior, design_channel, telling_channel
+from tensorveil.inference.values.public_scales import public_scale
+from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.noise.channels import BITS, MOST_LEVELS, Channel
 from tensorveil.privacy.queries.values.symbols import Symbols

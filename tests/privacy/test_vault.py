@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.inference.public_scales import public_scale
+from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent

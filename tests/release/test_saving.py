@@ -238,9 +238,6 @@ def test_draws_must_be_those_that_the_certificate_tells(tmp_path):
     assert len(names) >= 4
     whole = ("draws.low", "draws.high", "draws.mixing")
     fewer = {name: array[:-1] if name in names and name not in whole else array for name, array in arrays.items()}
-        name: array[:-1] if name in names and name not in ("draws.low", "draws.high", "draws.mixing") else array
-        for name, array in arrays.items()
-    }
     wrong = {
         "fewer": fewer,
         "none": {name: array for name, array in arrays.items() if name not in names},

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 if TYPE_CHECKING:
-    from tensorveil.inference.marginal import Counted
+    from tensorveil.inference.values.marginal import Counted
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

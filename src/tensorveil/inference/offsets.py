@@ -47,7 +47,7 @@ class NoisySums:
         return replace(self, sums=factor * self.sums, sum_variance=factor**2 * self.sum_variance)
 
     def averaged(self, other: NoisySums, between: Floats) -> NoisySums:
-        """Sums of two passes as one with half the noise; these are of residuals after `between`, the other's are not."""
+        """Sums of two passes as one with half the noise; only these are of residuals after `between`."""
         counts = (self.counts + other.counts) / 2
         sums = (self.sums + np.maximum(counts, 0.0) * between + other.sums) / 2
         return NoisySums(

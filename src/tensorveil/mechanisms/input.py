@@ -21,8 +21,6 @@ from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError, SizeError, UnprovenError
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.inference.public_scales import UNKNOWN, even_scale, public_scale
-from tensorveil.inference.scale import Scale, scale_of
 from tensorveil.inference.values.noisy import (
     Noisy,
     Target,
@@ -32,6 +30,8 @@ from tensorveil.inference.values.noisy import (
     sample_values,
     symbol_numbers,
 )
+from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
+from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_share, marginal_stages
 from tensorveil.mechanisms.planning.channel_design import design_channel

@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError
-from tensorveil.inference.marginal import Marginal
 from tensorveil.inference.offsets import NoisySums
-from tensorveil.inference.scale import Scale, scale_of
 from tensorveil.inference.sums.degree_features import degree_features
 from tensorveil.inference.sums.groups import grouped
 from tensorveil.inference.sums.latent import LatentPosterior, Split
 from tensorveil.inference.sums.linked_factors import item_columns
 from tensorveil.inference.sums.total import mean_of_total, reading_range, with_mean
+from tensorveil.inference.values.marginal import Marginal
+from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_coordinates, marginal_shares, marginal_stages
 from tensorveil.mechanisms.planning.information import noise_variance, pure_is_better

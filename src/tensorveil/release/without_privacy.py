@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 from tensorveil.data.features import standardised
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.inference.marginal import exact_marginal
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.inference.scale import scale_of
+from tensorveil.inference.values.marginal import exact_marginal
 from tensorveil.inference.values.noisy import Target, sample_values
+from tensorveil.inference.values.scale import scale_of
 from tensorveil.mechanisms.base import Progress, no_progress
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from tensorveil.inference.sums.mixed_model import Effect, SumsPosterior
 
 from tensorveil.inference.sums.degree_features import degree_features
-from tensorveil.inference.sums.mixed_model import Effect, SumsPosterior
 
 
 def problem(seed=0, sums=40, values=300, coefficients=12):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from tensorveil.inference.sums.modes import offsets_of_sums
 
 SHAPE = (30, 25)

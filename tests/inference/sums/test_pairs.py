@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tensorveil.inference.sums.pairs import both_passes, mean_of_pairs, offsets_of_pairs
 
 from tensorveil.inference.offsets import NoisySums
-from tensorveil.inference.sums.pairs import both_passes, mean_of_pairs, offsets_of_pairs
 
 
 def test_two_passes_are_one_with_half_the_noise():

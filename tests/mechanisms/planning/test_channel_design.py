@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from scipy.stats import norm
 
 from tensorveil.errors import InputError
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 from tensorveil.mechanisms.planning.channel_design import design_channel, kept_information
 
 STARS = (0.06, 0.11, 0.27, 0.34, 0.22)

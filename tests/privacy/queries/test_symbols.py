@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorveil.data.observations import Observations
-from tensorveil.inference.public_scales import public_scale
+from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip

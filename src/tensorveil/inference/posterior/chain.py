@@ -30,6 +30,7 @@ LINK_RATIO = 0.55  # of what a group of features explains of it
 START = 0.1  # of the prior's scale: chains start near zero and apart
 STEP, LARGEST_STEP = 0.1, 0.5  # of the log of the scale of all effects; it adapts while draws are discarded
 CORE_BLOCK = 256  # cells of a core that are drawn together
+FIT_SHARE = 0.1  # of the last sweep in the average of the log likelihood
 CUTS_BLOCK = 32  # coordinates of the cuts that are
 WEIGHT_PARTS = 8  # of the entries, for sums of weights
 ROOM = 1.3  # of means in tables, over the largest one of today
@@ -71,9 +72,18 @@ class Chain:
         self.parts = [(first, min(first + PART, count)) for first in range(0, count, PART)]
         self.row_parts = [self._row_parts(mode) for mode in range(order)]
         self.step = STEP
+        self.fit = 0.0  # average log likelihood of the last sweeps
         self.accepted = 0.0  # share of rows whose last proposal was
         self.cuts = released.start()
         self.table = released.table(self.cuts, 3.0)
+
+    def follow(self, other: Chain) -> None:
+        """Go on from where another chain is, with random numbers of one's own."""
+        self.parameters, self.offsets, self.cuts = other.parameters.copy(), other.offsets.copy(), other.cuts.copy()
+        self.row_precisions = [part.copy() for part in other.row_precisions]
+        self.link_precisions = [part.copy() for part in other.link_precisions]
+        self.prior_means = [part.copy() for part in other.prior_means]
+        self.core_precision, self.step, self.fit = other.core_precision, other.step, other.fit
 
     def _row_parts(self, mode: int) -> list[tuple[int, int]]:
         """Ranges of rows with about PART entries each."""
@@ -109,6 +119,7 @@ class Chain:
         weights = self._weights(reach, len(places))
         reach *= self._draw_scale(sweep % order, places, weights, tune)
         self._draw_cuts(places, weights)
+        self.fit += FIT_SHARE * (self.released.log_likelihood(self.cuts, places, weights) - self.fit)
         self.table = self.released.table(self.cuts, ROOM * reach + 3.0)
         accepted = 0
         for step in range(order):

@@ -2,8 +2,8 @@
 
 The latent number behind an entry is N(m, 1); its level is given by the cuts between which it lies, and the symbol by
 the channel's chances for that level. The residual spread is the unit of the latent scale, so the cuts carry all that
-is known of the scale: given the means of all entries, they are placed such that the levels have the shares that the
-released data show. So the model's values always have the marginal law of the data, whatever it explains.
+is known of the scale. They are drawn as all else is: if all levels are atoms, each of them, helped by the shares that
+the released marginal shows; otherwise the link's cuts are moved and stretched.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.errors import InputError
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Symbols = NDArray[np.uint8]
 
 PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 12, 128, 4096  # of tables of means
@@ -73,7 +74,10 @@ class Released:
             raise InputError(f"symbols must be from 0 to {self.chances.shape[1] - 1}, one per column of chances")
         self.symbols: Symbols = np.ascontiguousarray(numbers, dtype=np.uint8)
         self.scale = scale
-        self.shares = self._likeliest_shares(max(error, SURE))
+        error = max(error, SURE)
+        self.known: Floats = (scale.masses + SURE) / (scale.masses + SURE).sum()
+        self.worth = min(1 / (4 * error**2), float(len(numbers)))  # of the marginal, in observations
+        self.shares = self._likeliest_shares(error)
         knots = np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]])
         middles = (knots[1:] + knots[:-1]) / 2
         self._centre = float(self.shares @ middles)
@@ -89,7 +93,7 @@ class Released:
         known that well, but only 1 / error where it sees none: rare levels may exist unseen, up to a share of `error`.
         """
         found = np.bincount(self.symbols, minlength=self.chances.shape[1]).astype(np.float64)
-        known = (self.scale.masses + SURE) / (self.scale.masses + SURE).sum()
+        known = self.known
         rare = known <= error
         shares = known
         for _ in range(SHARES_ROUNDS):
@@ -138,38 +142,51 @@ class Released:
         return self._law(coordinates, places, weights)[0]
 
     def equations(
-        self, coordinates: Floats, places: Floats, weights: Floats, chosen: NDArray[np.int64]
+        self, coordinates: Floats, places: Floats, weights: Floats, chosen: Integers
     ) -> tuple[float, Floats, Floats]:
         """Log likelihood of cuts, its gradient and the expected information of chosen coordinates."""
-        value, chances, density = self._law(coordinates, places, weights)
-        told = np.ascontiguousarray(self.chances[:-1] - self.chances[1:])
+        value, chances, density, shares = self._law(coordinates, places, weights)
+        counts = weights[:, :, 0].sum(axis=0)
+        steps = self.chances[:-1] - self.chances[1:]  # by which chances change where a cut moves up
         slopes = np.eye(len(coordinates))
         if not self.scale.free:
-            slopes = np.column_stack([np.ones(len(density.T)), math.exp(coordinates[1]) * self.scale.cuts])
-        found = np.empty((len(chosen), *chances.shape))
-        for part, number in zip(found, chosen, strict=True):
+            slopes = np.column_stack([np.ones(len(self.scale.cuts)), math.exp(coordinates[1]) * self.scale.cuts])
+        changes = np.empty((len(chosen), *chances.shape))
+        for part, number in zip(changes, chosen, strict=True):
             used = np.flatnonzero(slopes[:, number])
-            np.matmul(density[:, used] * slopes[used, number], told[used], out=part)
-        ratio = weights[:, :, 0].T / chances
-        size = np.maximum(weights[:, :, 0].sum(axis=0), 0.0)
-        flat = found.reshape(len(chosen), -1)
-        return value, flat @ ratio.ravel(), (flat * (size[:, None] / chances).ravel()) @ flat.T
+            np.matmul(density[:, used] * slopes[used, number], steps[used], out=part)
+        flat = changes.reshape(len(chosen), -1)
+        g = flat @ (weights[:, :, 0].T / chances).ravel()
+        H = (flat * (np.maximum(counts, 0.0)[:, None] / chances).ravel()) @ flat.T
+        if self.scale.free:
+            moved = (counts @ density / counts.sum())[chosen]
+            change = np.zeros((len(chosen), len(shares)))
+            change[np.arange(len(chosen)), chosen] = moved
+            change[np.arange(len(chosen)), chosen + 1] = -moved
+            g += change @ (self.worth * self.known / shares)
+            H += (change * (self.worth / shares)) @ change.T
+        return value, g, H
 
-    def _law(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats, Floats]:
-        """Log likelihood, chances of symbols and density of each cut at places."""
-        cuts = self.cuts(coordinates)
-        chances, scores, density = self._chances(cuts, places)
-        return float((weights[:, :, 0].T * np.log(chances)).sum() + (weights[:, :, 1].T * scores).sum()), chances, density
+    def _law(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats, Floats, Floats]:
+        """Log likelihood, chances of symbols and density of each cut at places, and shares of the levels."""
+        levels, chances, scores, density = self._chances(self.cuts(coordinates), places)
+        value = float((weights[:, :, 0].T * np.log(chances)).sum() + (weights[:, :, 1].T * scores).sum())
+        counts = weights[:, :, 0].sum(axis=0)
+        shares = np.maximum(counts @ levels / counts.sum(), LEAST)
+        if self.scale.free:  # the marginal, as so many observations
+            value += self.worth * float(self.known @ np.log(shares))
+        return value, chances, density, shares
 
-    def _chances(self, cuts: Floats, places: Floats) -> tuple[Floats, Floats, Floats]:
-        """Chances of symbols at places of the mean, their scores, and the density of each cut."""
+    def _chances(self, cuts: Floats, places: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Chances of levels and of symbols at places of the mean, the symbols' scores, and the density of each cut."""
         from scipy.special import ndtr
 
         distances = cuts - places[:, None]
         density = np.exp(-(distances**2) / 2) / math.sqrt(2 * math.pi)
-        chances = np.maximum(np.diff(ndtr(distances), axis=1, prepend=0.0, append=1.0) @ self.chances, LEAST)
+        levels = np.diff(ndtr(distances), axis=1, prepend=0.0, append=1.0)
+        chances = np.maximum(levels @ self.chances, LEAST)
         scores = -np.diff(density, axis=1, prepend=0.0, append=0.0) @ self.chances / chances
-        return chances, scores, density
+        return levels, chances, scores, density
 
     @staticmethod
     def places(reach: float) -> Floats:
@@ -180,7 +197,7 @@ class Released:
     def table(self, coordinates: Floats, reach: float) -> Table:
         """What symbols tell of means from -reach to reach, with given cuts."""
         cuts, places = self.cuts(coordinates), self.places(reach)
-        chances, scores, _ = self._chances(cuts, places)
+        _, chances, scores, _ = self._chances(cuts, places)
         information = (scores**2 * chances).sum(axis=1)
         information = np.maximum(information, LEAST_INFORMATION * float(information.max()))
         values = np.ascontiguousarray(np.stack([np.log(chances).T, scores.T], axis=2))

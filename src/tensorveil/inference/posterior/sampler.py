@@ -11,6 +11,7 @@ a channel (released.py); latent numbers are summed out. The average prediction o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -40,6 +41,7 @@ CHAINS = 4
 FEWEST_SWEEPS, MOST_SWEEPS = 48, 300
 ENTRIES_A_SWEEP = 8  # small data get fewer sweeps: entries / this, between the two
 VISITS = 10**8  # of an entry by a draw of a row, in all chains: sets the number of sweeps between the two
+REGROUP = (0.25, 0.5, 0.75)  # of the burn-in: when chains that were left behind go on from the best one
 WATCHED = 64
 CHECK_EVERY = 20
 ENOUGH_DRAWS = 100.0  # effective ones of the median watched entry: the error of the average adds 1 % to its variance
@@ -74,8 +76,8 @@ class Posterior:
 
     Parameters
     ----------
-    sweeps : largest number of sweeps of each chain. None: 48 to 300, fewer for tiny and for large data. The first 30 % are
-        discarded. Sampling stops early if R-hat and the effective number of draws allow it.
+    sweeps : largest number of sweeps of each chain. None: 48 to 300, fewer for tiny and for large data. The first 30 %
+        are discarded. Sampling stops early if R-hat and the effective number of draws allow it.
     chains : number of chains, from small random starts of their own
     draws : largest number of draws that the model keeps; fewer for very large models
     threads : number of threads; None: one per core. The result does not depend on it.
@@ -146,6 +148,8 @@ class Posterior:
 
         for sweep in range(planned):  # `advance` reads it
             run_apart(advance, threads)
+            if sweep in [int(share * kept.burn_in) for share in REGROUP]:
+                _regroup(chains)
             if progress is not None:
                 progress(sweep + 1, planned)
             if kept.enough_after(sweep):
@@ -157,6 +161,17 @@ class Posterior:
         found = pattern_features(coordinates, shape) if self.pattern else [np.empty((size, 0)) for size in shape]
         given = [None] * len(shape) if self.features is None else self.features
         return [list(both) for both in zip(found, given_features(given, shape), strict=True)]
+
+
+def _regroup(chains: list[Chain]) -> None:
+    """Chains whose fit is far below the best go on from there: their starts led to poor modes, with little mass.
+
+    The log likelihood of draws from one mode varies by the root of half the number of parameters.
+    """
+    best = max(chains, key=lambda chain: chain.fit)
+    for chain in chains:
+        if chain.fit < best.fit - math.sqrt(best.parameters.size + best.offsets.size):
+            chain.follow(best)
 
 
 class _Kept:
@@ -196,7 +211,8 @@ class _Kept:
     def _watch(self, chain: Chain) -> Floats:
         """Expected values of the watched entries."""
         means = np.empty(len(self.where))
-        posterior.predict_means(*chain.numbers[:-1], self.where, 0.0, means, 0, len(means))
+        arguments = (*chain.numbers[:-1], self.where, 0.0, means, 0, len(means))
+        posterior.predict_means(*arguments)
         scale = chain.released.scale
         return expected_values(means, 1.0, chain.released.knots(chain.table.cuts), scale.low, scale.high)
 

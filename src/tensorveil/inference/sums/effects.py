@@ -152,7 +152,11 @@ class OffsetSampler:
         """Prior scales of the coefficients, and the posterior in these units: root of the precision, and mean."""
         scales, inner, right, _ = self._regression(logs)
         lower = np.linalg.cholesky(inner)
-        return scales, lower, np.linalg.solve(lower.T, np.linalg.solve(lower, right))
+        return (
+            scales,
+            np.asarray(lower, dtype=np.float64),
+            np.asarray(np.linalg.solve(lower.T, np.linalg.solve(lower, right))),
+        )
 
     def _regression(self, logs: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Scales of columns, their equations, and the precision of the sums with u integrated out."""

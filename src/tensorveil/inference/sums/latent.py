@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.inference.offsets import NoisySums
-from tensorveil.inference.scale import Scale
 from tensorveil.inference.sums.counts import believed_counts
 from tensorveil.inference.sums.effects import GRID, Curve, OffsetSampler, ReadSums
 from tensorveil.inference.sums.groups import drawn_interactions
 from tensorveil.inference.sums.law import Earlier, ScoreLaw
 from tensorveil.inference.sums.linked_factors import linked_factors
+from tensorveil.inference.values.scale import Scale
 from tensorveil.models.completion import Completion
 from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.factor_model import FactorModel

@@ -10,8 +10,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.inference.scale import Scale
 from tensorveil.inference.sums.effects import Curve
+from tensorveil.inference.values.scale import Scale
 
 Floats = NDArray[np.float64]
 

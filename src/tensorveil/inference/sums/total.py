@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tensorveil.inference.marginal import Marginal
 from tensorveil.inference.offsets import NoisySums
+from tensorveil.inference.values.marginal import Marginal
 
 SMALLEST_ROOM = 1e-3  # of the bounds, that a tail needs
 TAIL = 4.0  # standard deviations

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tensorveil.data.observations import Observations
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.inference.public_scales import UNKNOWN, even_scale
+from tensorveil.inference.values.public_scales import UNKNOWN, even_scale
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets

@@ -3,7 +3,8 @@
 A released symbol s of entry w has the log likelihood f_s(m_w), m_w = base_w + phi_w . row, where base_w is the mean and
 the offsets of the other modes. With f' the score and I the expected information, a row is proposed from
 
-    N(row + (1 - a) H^-1 (sum_w f' phi_w + Lambda (mu - row)), (1 - a^2) H^-1),    H = sum_w I(m_w) phi_w phi_w^T + Lambda,
+    N(row + (1 - a) H^-1 (sum_w f' phi_w + Lambda (mu - row)), (1 - a^2) H^-1),
+    H = sum_w I(m_w) phi_w phi_w^T + Lambda,
 
 with a = `keep`, and accepted with the chance that leaves its law as it is (Metropolis, Hastings). Where many symbols
 tell of a row, its law is nearly normal and most proposals are accepted; with a above 0 a proposal is nearer, and more
@@ -19,12 +20,13 @@ from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.reference import blocks
 from tensorveil.kernels.reference.least_squares import factorize
-from tensorveil.kernels.reference.posterior import cp_row
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Symbols = NDArray[np.uint8]
 Coordinates = NDArray[np.uint32]
+
+BATCH = 256  # entries whose features are gathered at a time
 
 
 @compiled
@@ -32,7 +34,7 @@ def look_up(table: Floats, information: Floats, reach: float, symbol: int, m: fl
     """Log likelihood (cubic between the places of the table), score and information (linear) at a mean."""
     places = information.size - 1
     width = 2.0 * reach / places
-    x = (m + reach) / width
+    x = (m + reach) * (places / (2.0 * reach))
     x = min(max(x, 0.0), places - 1e-9)
     k = int(x)
     t = x - k
@@ -43,9 +45,7 @@ def look_up(table: Floats, information: Floats, reach: float, symbol: int, m: fl
 
 
 @compiled
-def spread_means(
-    symbols: Symbols, means: Floats, reach: float, weights: Floats, begin: int, end: int
-) -> None:
+def spread_means(symbols: Symbols, means: Floats, reach: float, weights: Floats, begin: int, end: int) -> None:
     """Add the weights of entries at the two places next to their means, for values and for slopes.
 
     The log likelihood of all entries is then the sum of weights times values and slopes at the places: cubic between
@@ -85,7 +85,7 @@ def scores(
 
 
 @compiled
-def equations(
+def gather(
     parameters: Floats,
     starts: Integers,
     widths: Integers,
@@ -93,6 +93,59 @@ def equations(
     offset_starts: Integers,
     coordinates: Coordinates,
     mean: float,
+    order: Integers,
+    first: int,
+    last: int,
+    n: int,
+    phi: Floats,
+    rows: Integers,
+    work: Floats,
+    features: Floats,
+    base: Floats,
+) -> None:
+    """Features of the row of mode n, and what else the mean of an entry is made of, of entries first to last."""
+    N = coordinates.shape[1]
+    R = widths[n]
+    place = widths[:n].sum()
+    for k in range(last - first):
+        w = order[first + k]
+        own = features[k]
+        if widths.size == N:
+            own[:R] = 1.0
+            for m in range(N):
+                if m != n:
+                    row = starts[m] + np.int64(coordinates[w, m]) * R
+                    for r in range(R):
+                        own[r] *= parameters[row + r]
+        else:
+            blocks.find_rows(coordinates, w, starts, widths, rows)
+            blocks.features(parameters, rows, widths, N, phi, work)
+            own[:R] = phi[place : place + R]
+        total = mean
+        for m in range(N):
+            if m != n:
+                total += offsets[offset_starts[m] + np.int64(coordinates[w, m])]
+        base[k] = total
+
+
+@compiled
+def add_outer(features: Floats, told: Floats, count: int, H: Floats) -> None:
+    """H += sum of told phi phi^T over the first `count` rows of features, rounded up to a multiple of four.
+
+    Four entries at a time, so that H is read and written less often; whole rows of H, so that loops are vectorised.
+    """
+    D, width = H.shape
+    for k in range(0, count, 4):
+        one, two, three, four = features[k], features[k + 1], features[k + 2], features[k + 3]
+        for a in range(D):
+            p, q, r, s = told[k] * one[a], told[k + 1] * two[a], told[k + 2] * three[a], told[k + 3] * four[a]
+            row = H[a]
+            for b in range(width):
+                row[b] += (p * one[b] + q * two[b]) + (r * three[b] + s * four[b])
+
+
+@compiled
+def equations(
     symbols: Symbols,
     table: Floats,
     information: Floats,
@@ -100,43 +153,28 @@ def equations(
     order: Integers,
     first: int,
     last: int,
-    n: int,
     row: Floats,
-    phi: Floats,
-    own: Floats,
-    rows: Integers,
-    work: Floats,
-    place: int,
+    features: Floats,
+    base: Floats,
+    told: Floats,
     g: Floats,
     H: Floats,
 ) -> float:
-    """g += scores, H += information (lower half) of the entries of one row; returns their log likelihood."""
-    N = coordinates.shape[1]
-    R = widths[n]
-    D = R + 1
+    """g += scores, H += information of gathered entries of one row; returns their log likelihood."""
+    D = row.size
+    count = last - first
     total = 0.0
-    own[R] = 1.0
-    for position in range(first, last):
-        w = order[position]
-        if widths.size == N:
-            cp_row(parameters, starts, R, coordinates, w, n, own)
-        else:
-            blocks.find_rows(coordinates, w, starts, widths, rows)
-            blocks.features(parameters, rows, widths, N, phi, work)
-            own[:R] = phi[place : place + R]
-        m = mean
-        for k in range(N):
-            if k != n:
-                m += offsets[offset_starts[k] + np.int64(coordinates[w, k])]
+    for k in range(count):
+        own = features[k]
+        m = base[k]
         for a in range(D):
             m += own[a] * row[a]
-        value, slope, told = look_up(table, information, reach, symbols[w], m)
+        value, slope, told[k] = look_up(table, information, reach, symbols[order[first + k]], m)
         total += value
         for a in range(D):
             g[a] += slope * own[a]
-            p = told * own[a]
-            for b in range(a + 1):
-                H[a, b] += p * own[b]
+    told[count : count + 3] = 0.0
+    add_outer(features, told, count, H)
     return total
 
 
@@ -167,15 +205,15 @@ def draw_rows(
     N = coordinates.shape[1]
     R = widths[n]
     D = R + 1
-    place = np.int64(0)
-    for b in range(n):
-        place += widths[b]
     rows = np.empty(starts.size, np.int64)
     phi = np.empty(widths.sum())
     work = np.empty(blocks.work_size(widths, N))
-    own = np.empty(D)
-    old, new, z = np.empty(D), np.empty(D), np.empty(D)
-    g, H = np.empty(D), np.empty((D, D))
+    length = (D + 3) // 4 * 4
+    features = np.zeros((BATCH + 3, length))  # what fills the last vector stays zero
+    features[:, R] = 1.0
+    base, told = np.empty(BATCH), np.empty(BATCH + 3)
+    old, new, z, before = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
+    g, H = np.empty(D), np.empty((D, length))
     accepted = 0
     fresh = math.sqrt(1.0 - keep * keep)
     for i in range(begin, end):
@@ -184,7 +222,7 @@ def draw_rows(
         old[R] = offsets[offset_starts[n] + i]
         state = normals.stream(key, i)
         log_ratio = 0.0
-        good = True
+        good, change = True, 1.0
         for side in range(2):  # there, and back
             here = old if side == 0 else new
             H[:] = 0.0
@@ -194,31 +232,30 @@ def draw_rows(
                 miss = prior_means[i, a] - here[a]
                 g[a] = prior_precisions[a] * miss
                 value -= 0.5 * prior_precisions[a] * miss * miss
-            value += equations(
-                parameters,
-                starts,
-                widths,
-                offsets,
-                offset_starts,
-                coordinates,
-                mean,
-                symbols,
-                table,
-                information,
-                reach,
-                order,
-                begins[i],
-                begins[i + 1],
-                n,
-                here,
-                phi,
-                own,
-                rows,
-                work,
-                place,
-                g,
-                H,
-            )
+            for first in range(begins[i], begins[i + 1], BATCH):
+                last = min(first + BATCH, begins[i + 1])
+                if side == 0 or begins[i + 1] - begins[i] > BATCH:  # else they are there
+                    gather(
+                        parameters,
+                        starts,
+                        widths,
+                        offsets,
+                        offset_starts,
+                        coordinates,
+                        mean,
+                        order,
+                        first,
+                        last,
+                        n,
+                        phi,
+                        rows,
+                        work,
+                        features,
+                        base,
+                    )
+                value += equations(
+                    symbols, table, information, reach, order, first, last, here, features, base, told, g, H
+                )
             if not factorize(H):
                 good = False
                 break
@@ -227,7 +264,10 @@ def draw_rows(
                 for b in range(a):
                     total -= H[a, b] * g[b]
                 g[a] = total / H[a, a]
-                log_ratio += (-1.0 if side == 0 else 1.0) * math.log(H[a, a])
+                if side == 0:
+                    before[a] = H[a, a]
+                else:
+                    change *= H[a, a] / before[a]
             if side == 0:
                 for a in range(D):
                     state += normals.STEP
@@ -249,7 +289,7 @@ def draw_rows(
                     log_ratio -= 0.5 * total * total / (fresh * fresh)
                 log_ratio += value
         state += normals.STEP
-        if good and math.log(normals.uniform(state)) < log_ratio:
+        if good and math.log(normals.uniform(state) / change) < log_ratio:
             parameters[start : start + R] = new[:R]
             offsets[offset_starts[n] + i] = new[R]
             accepted += 1

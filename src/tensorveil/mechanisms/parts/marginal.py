@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.inference.marginal import Counted, Marginal, marginal_of, refined
+from tensorveil.inference.values.marginal import Counted, Marginal, marginal_of, refined
 from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.plan import Request

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 from tensorveil.privacy.noise.channels import TOTAL, Channel
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,9 @@ SMALL_GAP = 1e-3  # of the mean log precision
 MOST_SYMBOLS = 60  # of the best channel; randomized response may add one for each atom
 TELLING_SHARE = 0.05  # of values, through randomized response where the best channel cannot tell all atoms apart
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
-MARGINS = (2.0**-32, 2.0**-24, 2.0**-16)  # share of epsilon left for rounding to whole counts; the first that fits
+MARGIN = 2.0**-20  # share of epsilon that is left for rounding to whole counts
+SMALLEST_AMOUNT = 1e-7  # of a column: a smaller one would not survive the rounding
+NOTHING = 1e-4  # chance of a symbol that takes up what the solver's last digits leave over
 
 
 def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
@@ -56,17 +58,12 @@ def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
     amounts = _amounts(scale, designed, number)
     if scale.free:
         amounts = _telling(amounts, len(scale.cuts) + 1, designed)
-    for margin in MARGINS:
-        columns = _interval_columns(len(scale.cuts) + 1, designed * (1 - margin))[amounts > 0]
-        masses = amounts[amounts > 0]
-        masses = masses + np.linalg.lstsq(columns.T, 1 - columns.T @ masses, rcond=None)[0]  # the solver's last digits
-        try:
-            return Channel(promised, _whole_counts(np.maximum(masses, 0.0)[:, None] * columns))
-        except InputError:
-            continue  # rounding took more than the margin
-    raise InputError(
-        f"epsilon = {promised!r} on {len(scale.cuts) + 1} levels could not be rounded safely; use fewer levels"
-    )
+    columns = _interval_columns(len(scale.cuts) + 1, designed * (1 - MARGIN))
+    used = amounts > SMALLEST_AMOUNT
+    masses = amounts[used] + np.linalg.lstsq(columns[used].T, 1 - columns[used].T @ amounts[used], rcond=None)[0]
+    chances = (1 - NOTHING) * np.maximum(masses, 0.0)[:, None] * columns[used]
+    rest = 1 - chances.sum(axis=0)  # nearly the same for all levels: a symbol that tells nothing
+    return Channel(promised, _whole_counts(np.vstack([chances, rest])))
 
 
 def kept_information(scale: Scale, channel: Channel) -> float:

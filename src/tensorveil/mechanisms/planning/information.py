@@ -16,7 +16,7 @@ from tensorveil.inference.priors import (
     OFFSET_VARIANCE,
     RESIDUAL_VARIANCE,
 )
-from tensorveil.inference.public_scales import public_scale
+from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.mechanisms.planning.channel_design import design_channel, kept_information
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from tensorveil.inference.scale import Scale
+from tensorveil.inference.values.scale import Scale
 
 Floats = NDArray[np.float64]
 

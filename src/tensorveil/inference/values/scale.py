@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
 from tensorveil.inference.lattice import ROUND, merged_points
-from tensorveil.inference.marginal import Marginal
+from tensorveil.inference.values.marginal import Marginal
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import norm
 
 from histograms import kinds, released, steps_of
-from tensorveil.inference.marginal import Marginal, marginal_of
-from tensorveil.inference.scale import scale_of
+from tensorveil.inference.values.marginal import Marginal, marginal_of
+from tensorveil.inference.values.scale import scale_of
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 
 CONTINUOUS = ["normal", "normal, wide", "normal, very wide", "lognormal", "skewed to the left", "uniform"]

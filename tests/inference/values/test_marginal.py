@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from histograms import kinds, released, steps_of
-from tensorveil.inference.marginal import Counted, marginal_of, refined
+from tensorveil.inference.values.marginal import Counted, marginal_of, refined
 from tensorveil.privacy.bounds import VALUE_STEPS
 
 NAMES = list(kinds(np.random.default_rng(0), 10))
