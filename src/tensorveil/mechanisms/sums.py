@@ -126,7 +126,7 @@ class SumPerturbation(Mechanism):
         for place, (one, stage) in enumerate(zip(asked[1:], plan.stages[first + 1 :], strict=True)):
             split = None if one.groups == 1 else _split(request, one, columns[one.partner])
             rows = _rows(request, one, split)
-            reach = _reach(request, one, stage.event) * math.sqrt(latent.left)
+            reach = _reach(request, one, stage.event, scale) * math.sqrt(latent.left)
             released = _ask(vault, request, stage, one, rows, _reading(scale, latent.subtracted, reach)).scaled(reach)
             counts = latent.learn_mode(one.mode, released, reach, features.get(one.mode, []), split)
             columns[one.mode] = item_columns(latent.offsets(one.mode), counts, given.get(one.mode)), counts
@@ -221,11 +221,11 @@ def _split(request: Request, one: SumStage, columns: tuple[Floats, Floats]) -> S
     return Split(one.partner, labels, one.groups)
 
 
-def _reach(request: Request, one: SumStage, event: Event) -> float:
+def _reach(request: Request, one: SumStage, event: Event, scale: Scale) -> float:
     """In standard deviations of what is left."""
     noise = _noise(request, one, event)
     count = request.count_or_guess * noise.weight / _size(request, one)
-    return best_reach(noise.whole, count, noise.weight)
+    return best_reach(noise.whole, count, noise.weight, lambda at: scale.value(at + 0.5) - scale.value(at - 0.5) + 1e-9)
 
 
 def _reading(scale: Scale, offsets: Offsets, reach: float) -> ScoreReading:

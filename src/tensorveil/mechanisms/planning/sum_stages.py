@@ -8,13 +8,17 @@ dynamic program divides the budget so that the sum over all effects is least.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import permutations
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensorveil.privacy.plan import Request
+
+Floats = NDArray[np.float64]
 
 UNITS = 40  # a share is a whole number of these
 MEAN_VARIANCE, MEAN_REACH = 0.1, 10.0  # after the marginal; of half the range of values, in standard deviations
@@ -26,7 +30,7 @@ REACH = 2.0  # standard deviations
 MOST_GROUPS, MOST_INDICES = 6, 24
 REACHES = (1.5, 2.0, 2.5, 3.0)
 LOSS = 0.03  # log variance around predictions that a wider reach may cost: it is safer if values are not normal
-OFFSET_SHARES = (0.02, 0.1, 0.3, 0.7)
+OFFSET_SHARES = (0.02, 0.1, 0.3, 0.7, 0.85)
 QUANTILES = 9
 PASSES = 2  # over the modes under slices: a slice's own offset is subtracted before other offsets are known
 
@@ -146,7 +150,7 @@ def _error(request: Request, noise: Noise, share: float, total: float, mode: int
     return left
 
 
-def best_reach(noise: float, count: float, weight: float) -> float:
+def best_reach(noise: float, count: float, weight: float, slope: Callable[[Floats], Floats]) -> float:
     """How far scores are read, in standard deviations: the widest reach that costs little.
 
     For every share of the variance that offsets may have, the expected error of predictions is compared with that of
@@ -157,6 +161,7 @@ def best_reach(noise: float, count: float, weight: float) -> float:
     ----------
     noise : variance of the noise on a sum of numbers from -1 to 1
     count, weight : sum of weights of an index, and the weight of a value
+    slope : of values by latent numbers; errors count by its square
     """
     from scipy.special import ndtr, ndtri
 
@@ -167,7 +172,8 @@ def best_reach(noise: float, count: float, weight: float) -> float:
         offsets, sigma = math.sqrt(share) * quantiles, math.sqrt(1 - share)
         inside = np.maximum(ndtr((reaches - offsets) / sigma) - ndtr((-reaches - offsets) / sigma), 1e-3)
         errors = (noise * reaches**2 + (1 - share) * weight * count) / (inside * max(count, 1e-9)) ** 2
-        logs = np.log(1 - share + (share * errors / (share + errors)).mean(axis=1))
+        matter = slope(offsets) ** 2
+        logs = np.log((1 - share + share * errors / (share + errors)) @ matter / matter.sum())
         regrets.append(logs - logs.min())
     losses = np.max(regrets, axis=0)
     return float(REACHES[int(np.flatnonzero(losses <= max(LOSS, float(losses.min())))[-1])])
