@@ -65,10 +65,10 @@ def test_the_channel_keeps_its_promise_and_every_symbol_is_an_interval(scale, ep
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 5.0])
 @pytest.mark.parametrize("share", [0.65, 0.8])
 def test_on_stars_intervals_lose_nothing_and_the_design_little(epsilon, share):
-    """It loses a little: it must tell all stars apart, and is good for smaller residual shares too."""
+    """It loses a little: it must tell all stars apart, and is good for squared errors at smaller residual shares."""
     best = best_information(ATOMS.cuts, share, epsilon, intervals=True)
     assert best == pytest.approx(best_information(ATOMS.cuts, share, epsilon, intervals=False), rel=1e-4)
-    assert information(design_channel(ATOMS, epsilon, 3.0).chances, ATOMS.cuts, share) > 0.92 * best
+    assert information(design_channel(ATOMS, epsilon, 3.0).chances, ATOMS.cuts, share) > 0.55 * best
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0, 8.0])
@@ -87,11 +87,40 @@ def test_a_larger_epsilon_keeps_more_information_up_to_all_of_it():
         assert kept[-1] == pytest.approx(1, abs=0.04)
 
 
-def test_with_few_values_per_number_the_channel_asks_which_half_and_with_many_where():
-    few, many = (design_channel(MANY, 2.0, number) for number in (0.1, 100.0))
-    assert few.counts.shape[1] <= 4
-    assert information(many.chances, MANY.cuts, 0.1) > 1.1 * information(few.chances, MANY.cuts, 0.1)
-    assert information(few.chances, MANY.cuts, 0.9) > 1.02 * information(many.chances, MANY.cuts, 0.9)
+def squared_error(table, scale, number):
+    """Error of mean values that is left, as a share of that before, by numerical derivatives and integration."""
+    values, left = (scale.low + scale.high) / 2, []
+    ends = np.concatenate(([-np.inf], scale.cuts, [np.inf]))
+    for share in (0.02, 0.15, 0.6):
+        centres = math.sqrt(1 - share) * ndtri((np.arange(60) + 0.5) / 60)
+
+        def levels(moved, share=share, centres=centres):
+            return np.diff(norm.cdf(ends, centres[:, None] + moved, math.sqrt(share)), axis=1)
+
+        slopes = (levels(1e-4) - levels(-1e-4)) / 2e-4
+        told = ((slopes @ table) ** 2 / np.maximum(levels(0.0) @ table, 1e-30)).sum(axis=1)
+        moves = (slopes @ values) ** 2
+        left.append((moves / (1 / (1 - share) + number * told)).sum() / (moves * (1 - share)).sum())
+    return float(np.mean(left))
+
+
+def of_intervals(starts, levels, epsilon):
+    """Randomized response about which interval holds the level."""
+    own = np.searchsorted(starts, np.arange(levels), side="right")
+    count = len(starts) + 1
+    return np.where(own[:, None] == np.arange(count), math.exp(epsilon), 1.0) / (math.exp(epsilon) + count - 1)
+
+
+@pytest.mark.parametrize("number", [0.3, 3.0, 30.0])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])
+@pytest.mark.parametrize("scale", [ATOMS, MANY], ids=["stars", "many"])
+def test_no_randomized_response_on_intervals_leaves_a_smaller_squared_error(scale, epsilon, number):
+    rng = np.random.default_rng(2)
+    levels = len(scale.masses)
+    mine = squared_error(design_channel(scale, epsilon, number).chances, scale, number)
+    for _ in range(100):
+        starts = np.sort(rng.choice(np.arange(1, levels), rng.integers(1, levels), replace=False))
+        assert squared_error(of_intervals(starts, levels, epsilon), scale, number) > 0.97 * mine
 
 
 def test_every_column_with_one_mode_is_a_sum_of_intervals():
@@ -110,5 +139,5 @@ def test_every_column_with_one_mode_is_a_sum_of_intervals():
 def test_bad_numbers_are_refused():
     with pytest.raises(InputError, match="epsilon"):
         design_channel(ATOMS, 0.0, 3.0)
-    with pytest.raises(InputError, match="per_number"):
+    with pytest.raises(InputError, match="per_index"):
         design_channel(ATOMS, 1.0, -3.0)

@@ -27,7 +27,7 @@ Integers = NDArray[np.int64]
 RESIDUAL_SHARES = (0.02, 0.15, 0.6)  # of the latent variance that is not known of a value: dense traffic to ratings
 CENTRES = np.concatenate(([0.001], (np.arange(23) + 0.5) / 23, [0.999]))  # quantiles of what is known
 STEPS = 25  # of Frank and Wolfe, at most
-SMALL_GAP = 1e-3  # of the mean log precision
+SMALL_GAP = 1e-3  # of the squared error
 MOST_SYMBOLS = 60  # of the best channel; randomized response may add one for each atom
 TELLING_SHARE = 0.05  # of values, through randomized response where the best channel cannot tell all atoms apart
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
@@ -37,15 +37,15 @@ NOTHING = 1e-4  # chance of a symbol that takes up what the solver's last digits
 
 
 def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
-    """The epsilon-private channel of interval columns that tells most about latent means.
+    """The epsilon-private channel of interval columns that tells most about mean values.
 
     Suppose that a value's latent number is known to be N(c, r). With p the levels' chances and d their derivatives by
-    c, a column q adds (d . q)^2 / (p . q) to the information I about c. The design maximises the mean of
+    c, a column q adds (d . q)^2 / (p . q) to the information I about c. With v the levels' values, the mean value
+    moves by d . v with c. The design minimises the squared error of mean values that is left,
 
-        log(1 / (1 - r) + n I)
+        mean over c of (d . v)^2 / (1 / (1 - r) + n I),  as a share of that with I = 0,  mean over several r,
 
-    over several r and c, n the values per index of a mode: the log of the precision that is reached, the same
-    wherever on the scale a value lies, so that rare high values count as much as common ones. It is concave in the
+    n the values per index of a mode: rare high values count by what they add to the squared error. It is convex in the
     amounts of the columns, which add up to 1 for every level: Frank and Wolfe's method, a linear program in each step.
 
     Guarantee
@@ -101,12 +101,15 @@ def _amounts(scale: Scale, epsilon: float, number: float) -> Floats:
     from scipy.optimize import linprog
 
     columns = _interval_columns(len(scale.cuts) + 1, epsilon)
-    gains = number * _information(columns, *_laws(scale.cuts))
+    chances, derivatives = _laws(scale.cuts)
+    gains = number * _information(columns, chances, derivatives)
     prior = np.repeat(1 / (1 - np.array(RESIDUAL_SHARES)), len(CENTRES))
+    errors = ((derivatives @ (scale.low + scale.high)) ** 2 / prior).reshape(len(RESIDUAL_SHARES), -1)
+    weights = prior * (errors / errors.sum(axis=1, keepdims=True)).ravel() / len(RESIDUAL_SHARES)
     amounts = np.zeros(len(columns))
     for _ in range(STEPS):
         precisions = prior + amounts @ gains
-        slopes = gains @ (1 / precisions) / len(prior)
+        slopes = gains @ (weights / precisions**2)
         best: Any = linprog(-slopes / slopes.max(), A_eq=columns.T, b_eq=np.ones(columns.shape[1]), method="highs")
         if best.status != 0:
             raise InputError(f"no channel was found for {columns.shape[1]} levels, {best.message}; use fewer levels")
@@ -120,7 +123,7 @@ def _amounts(scale: Scale, epsilon: float, number: float) -> Floats:
         low, high, moved = 0.0, 1.0, step @ gains
         for _ in range(30):  # the gain lessens along the step
             middle = (low + high) / 2
-            more = (moved / (precisions + middle * moved)).sum() > 0
+            more = moved @ (weights / (precisions + middle * moved) ** 2) > 0
             low, high = (middle, high) if more else (low, middle)
         amounts = corner if low > 1 - 1e-6 else amounts + low * step
     return amounts
