@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
-from tensorveil.inference.lattice import likeliest_lattice
+from tensorveil.inference.values.lattice import likeliest_lattice
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
-from tensorveil.inference.lattice import ROUND, merged_points
+from tensorveil.inference.values.lattice import ROUND, merged_points
 from tensorveil.inference.values.marginal import Marginal
 
 Floats = NDArray[np.float64]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from histograms import kinds, released, steps_of
-from tensorveil.inference.lattice import likeliest_lattice, merged_points
+from tensorveil.inference.values.lattice import likeliest_lattice, merged_points
 from tensorveil.inference.values.marginal import marginal_of
 from tensorveil.privacy.bounds import VALUE_STEPS
 
