@@ -29,6 +29,7 @@ GRID = np.linspace(-8.0, 8.0, 257)  # offsets at which curves are given
 AROUND = np.linspace(-5.0, 5.0, 41)  # standard deviations around a mean, to integrate over
 FIRST_ROUNDS = 4  # of normal laws in the place of sums
 SMALLEST = 1e-3  # standard deviation of effects
+EVERYWHERE = np.linspace(-4.0, 4.0, len(AROUND))
 MOST_AT_ENDS = 1e-3  # chance of the first and the last point
 WEAKEST = 1e-2  # of the prior precision: what a sum tells at least
 
@@ -128,7 +129,7 @@ class OffsetSampler:
         """Points and their chances for every offset, if its prior is N(linked, variance).
 
         Points lie around what the normal law in the place of the sum tells; where that is not near the posterior, so
-        that chances pile up at an end, around the prior mean.
+        that chances pile up at an end, anywhere.
         """
         precision = self._tell + 1 / variance
         points = ((self._tell * self._around + linked / variance) / precision)[:, None]
@@ -136,7 +137,7 @@ class OffsetSampler:
         chances = self._chances(points, linked, variance, added)
         lost = np.maximum(chances[:, 0], chances[:, -1]) > MOST_AT_ENDS
         if lost.any():
-            points[lost] = (linked[:, None] + AROUND * np.sqrt(variance)[:, None])[lost]
+            points[lost] = EVERYWHERE
             chances = self._chances(points, linked, variance, added)
         return points, chances
 

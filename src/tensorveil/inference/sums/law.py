@@ -41,11 +41,9 @@ class Earlier:
         shares = np.cumsum(counts[order]) / max(float(counts.sum()), 1e-300)
         wanted = np.searchsorted(shares, (np.arange(MOST_EARLIER) + 0.5) / MOST_EARLIER)
         chosen = order[np.minimum(wanted, len(order) - 1)]
-        pairs = [
-            np.add.outer(mine, new[chosen]).ravel() for mine, new in ((self.latent, latent), (self.scores, scores))
-        ]
-        kept = np.random.default_rng(0).permutation(len(pairs[0]))[:MOST_EARLIER]
-        return Earlier(pairs[0][kept], pairs[1][kept])
+        chosen = np.random.default_rng(0).permutation(chosen)
+        mine = (np.resize(part, MOST_EARLIER) for part in (self.latent, self.scores))
+        return Earlier(*(old + new[chosen] for old, new in zip(mine, (latent, scores), strict=True)))
 
 
 @final

@@ -25,6 +25,10 @@ from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]
 
+# indices have counts of lognormal law, with a log standard deviation of one; a value is of one of these by its count
+RELATIVE_COUNTS = np.exp(np.array([-1.38, -0.67, -0.21, 0.21, 0.67, 1.38]) - 0.5)
+SKEWED = RELATIVE_COUNTS / RELATIVE_COUNTS.sum()
+EFFECTIVE_RANK = 4
 TYPICAL_LEVELS, TYPICAL_COUNT = 8, 10.0  # of the values of an index, for which the information of a channel is stated
 
 
@@ -52,15 +56,14 @@ def pure_is_better(pure: Event, gaussian: Event, unit: Unit, parts: int) -> bool
 def expected_error_of_sums(request: Request) -> float:
     """The variance of mean and offsets that sum perturbation leaves, by generic priors, and all of the interactions.
 
-    Pure noise, unit `value`; every index of a mode is taken to have the same declared count. On the centred scale.
+    Pure noise, unit `value`; on the centred scale.
     """
     count = request.count_or_guess
-    noise = noise_variance(PureEvent(request.epsilon), 2.0)
-    parts = len(request.shape) + 1
-    left = _kept(MEAN_VARIANCE, (noise * parts**2 + RESIDUAL_VARIANCE * count) / count**2)
+    noise = noise_variance(PureEvent(request.epsilon), 2.0) * (len(request.shape) + 1) ** 2
+    left = _kept(MEAN_VARIANCE, (noise + RESIDUAL_VARIANCE * count) / count**2)
     for size in request.shape:
-        each = max(count / size, 1e-9)
-        left += _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, (noise * parts**2 + RESIDUAL_VARIANCE * each) / each**2)
+        each = _counts(count, size)
+        left += SKEWED @ _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, (noise + RESIDUAL_VARIANCE * each) / each**2)
     return float(left + INTERACTION_VARIANCE)
 
 
@@ -74,13 +77,19 @@ def expected_error_of_channel(request: Request, information: float) -> float:
     spread = RESIDUAL_VARIANCE / max(information, 1e-12)
     left = _kept(MEAN_VARIANCE, spread / count)
     ranks = request.family.ranks_for(request.shape)
-    unknown = 1.0
+    known = 1.0
     for size, rank in zip(request.shape, ranks, strict=True):
-        each = max(count / size, 1e-9)
-        left += _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, spread / each)
-        # a row has `rank` numbers, which share the variance of the interactions and the row's values
-        unknown = min(unknown, 1 / (1 + spread * rank / (INTERACTION_VARIANCE * each)))
-    return float(left + INTERACTION_VARIANCE * (1 - unknown))
+        each = _counts(count, size)
+        left += SKEWED @ _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, spread / each)
+        # a row has `rank` numbers, of which the posterior keeps few; they share the variance and the row's values
+        numbers = min(rank, EFFECTIVE_RANK)
+        known = min(known, float(SKEWED @ (1 / (1 + spread * numbers / (INTERACTION_VARIANCE * each)))))
+    return float(left + INTERACTION_VARIANCE * (1 - known))
+
+
+def _counts(count: float, size: int) -> Floats:
+    """Typical counts of the indices of a mode, from rare to popular ones."""
+    return np.asarray(max(count / size, 1e-9) * RELATIVE_COUNTS)
 
 
 def sums_are_better(request: Request) -> bool:
