@@ -87,8 +87,8 @@ def test_the_information_of_the_cuts_is_the_mean_square_of_their_score():
     for _ in range(400):
         latent = means + generator.standard_normal(len(law))
         level = np.searchsorted(law.cuts(coordinates), latent)
-        law.symbols = (generator.random(len(law))[:, None] > np.cumsum(law.chances, axis=1)[level]).sum(axis=1).astype(
-            np.uint8
+        law.symbols = (
+            (generator.random(len(law))[:, None] > np.cumsum(law.chances, axis=1)[level]).sum(axis=1).astype(np.uint8)
         )
         _, g, H = law.equations(coordinates, *spread_out(law, means), chosen)
         scores.append(g)

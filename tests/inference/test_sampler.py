@@ -138,7 +138,9 @@ def test_chains_left_behind_go_on_from_the_best():
     where = np.argwhere(np.ones((6, 5))).astype(np.uint32)
     values = np.linspace(-1, 1, 30)
     chains = [
-        Chain(Entries.of(where, np.empty(0), (6, 5)), plain(values, 8), CP(2), (6, 5), [Links([], 6), Links([], 5)], n, 1)
+        Chain(
+            Entries.of(where, np.empty(0), (6, 5)), plain(values, 8), CP(2), (6, 5), [Links([], 6), Links([], 5)], n, 1
+        )
         for n in range(3)
     ]
     for chain, fit in zip(chains, (-100.0, -10.0, -11.0), strict=True):
