@@ -70,6 +70,7 @@ def test_equations_of_the_cuts_are_derivatives_of_their_likelihood(free):
     value, g, H = law.equations(coordinates, places, weights, chosen)
     assert value == law.log_likelihood(coordinates, places, weights)
     slopes = approx_fprime(coordinates, law.log_likelihood, 1e-6, places, weights)
+    slopes += approx_fprime(coordinates, law._log_unit, 1e-6)
     np.testing.assert_allclose(g, slopes, rtol=0.02, atol=0.02 * np.abs(slopes).max())
     assert (np.linalg.eigvalsh(H) > 0).all()
     some = law.equations(coordinates, places, weights, chosen[1:])
@@ -86,8 +87,8 @@ def test_the_information_of_the_cuts_is_the_mean_square_of_their_score():
     for _ in range(400):
         latent = means + generator.standard_normal(len(law))
         level = np.searchsorted(law.cuts(coordinates), latent)
-        law.symbols = (generator.random(len(law))[:, None] > np.cumsum(law.chances, axis=1)[level]).sum(axis=1).astype(
-            np.uint8
+        law.symbols = (
+            (generator.random(len(law))[:, None] > np.cumsum(law.chances, axis=1)[level]).sum(axis=1).astype(np.uint8)
         )
         _, g, H = law.equations(coordinates, *spread_out(law, means), chosen)
         scores.append(g)
@@ -102,7 +103,8 @@ def test_the_likelihood_at_weights_is_that_of_all_entries():
     means = np.random.default_rng(1).normal(0, 1, len(law))
     below = norm.cdf(np.concatenate([[-np.inf], law.cuts(law.start()), [np.inf]])[:, None] - means)
     direct = np.log((np.diff(below, axis=0).T @ law.chances)[np.arange(len(law)), law.symbols]).sum()
-    assert law.log_likelihood(law.start(), *spread_out(law, means)) == pytest.approx(direct, abs=1e-3)
+    found = law.log_likelihood(law.start(), *spread_out(law, means)) + law._log_unit(law.start())
+    assert found == pytest.approx(direct, abs=1e-3)
 
 
 def test_first_cuts_give_the_levels_their_shares():

@@ -119,7 +119,16 @@ def test_features_and_equations_are_the_dense_ones(order, family):
         room = np.empty(model.block_starts.size, np.int64)
         work = np.empty(10**4)
         scored_rows.gather(
-            *case.given(model.parameters, case.offsets), order_of, 0, count, mode, work, room, work.copy(), features, base
+            *case.given(model.parameters, case.offsets),
+            order_of,
+            0,
+            count,
+            mode,
+            work,
+            room,
+            work.copy(),
+            features,
+            base,
         )
         phi = np.column_stack([dense_features(model, case.where, mode), np.ones(count)])[order_of]
         np.testing.assert_allclose(features[:count, : R + 1], phi, rtol=1e-10, atol=1e-12)
@@ -195,9 +204,7 @@ def test_a_row_longer_than_a_batch_is_drawn_as_a_short_one(monkeypatch):
             for s, x in zip(case.symbols[own], base[own] + phi[own] @ before[0])]  # fmt: skip
     _, slopes, informations = np.array(seen).T
     H = phi[own].T @ (informations[:, None] * phi[own]) + np.diag(case.strengths[0])
-    centre = before[0] + np.linalg.solve(
-        H, slopes @ phi[own] + case.strengths[0] * (case.priors[0][0] - before[0])
-    )
+    centre = before[0] + np.linalg.solve(H, slopes @ phi[own] + case.strengths[0] * (case.priors[0][0] - before[0]))
     standard = np.linalg.cholesky(H).T @ (after[0] - centre)
     assert np.abs(standard).max() < 4.5
 

@@ -159,7 +159,7 @@ class Chain:
         step = np.linalg.solve(root.T, np.linalg.solve(root, g) + z)
         new = self.cuts.copy()
         new[chosen] += step
-        if (np.diff(self.released.cuts(new)) <= 0).any():
+        if not self.released.possible(new):
             return
         new_value, g, H = self.released.equations(new, places, weights, chosen)
         new_root = _root(H)
@@ -191,7 +191,7 @@ class Chain:
         for n, columns in moved:
             variances, usual = 1 / self.row_precisions[n][columns], self.usual[n][columns] ** -2
             ratio += float((_scale_prior(factor**2 * variances, usual) - _scale_prior(variances, usual)).sum())
-        accepted = math.log(self.generator.random()) < ratio
+        accepted = self.released.possible(cuts) and math.log(self.generator.random()) < ratio
         if tune:
             self.step = min(max(self.step * (1.15 if accepted else 0.93), 1e-3), LARGEST_STEP)
         if not accepted:

@@ -23,6 +23,7 @@ Integers = NDArray[np.int64]
 Symbols = NDArray[np.uint8]
 
 PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 12, 128, 4096  # of tables of means
+MOST_RANGE = 500.0  # of the cuts, in units of the residual spread
 LEAST = 1e-30  # chance of a symbol
 LEAST_INFORMATION = 1e-3  # of the largest, far from all cuts
 SHARES_ROUNDS = 500  # of expectation and maximisation; slow where few symbols tell two levels apart
@@ -124,6 +125,12 @@ class Released:
             return coordinates
         return np.asarray(coordinates[0] + math.exp(coordinates[1]) * self.scale.cuts)
 
+    def possible(self, coordinates: Floats) -> bool:
+        """Whether the cuts increase, and span at most MOST_RANGE: finer predictions than that are not looked for."""
+        if not self.scale.free:
+            return bool(coordinates[1] + math.log(self.scale.cuts[-1] - self.scale.cuts[0]) <= math.log(MOST_RANGE))
+        return bool((np.diff(coordinates) > 0).all() and coordinates[-1] - coordinates[0] <= MOST_RANGE)
+
     def moved(self, coordinates: Floats, centre: float, factor: float, shift: float) -> tuple[Floats, float]:
         """Coordinates of the cuts stretched by a factor about a centre, then shifted; log of the change of volume."""
         if self.scale.free:
@@ -139,13 +146,13 @@ class Released:
         return np.concatenate([[cuts[0] - stretch * before], cuts, [cuts[-1] + stretch * beyond]])
 
     def log_likelihood(self, coordinates: Floats, places: Floats, weights: Floats) -> float:
-        """Log likelihood of cuts, from weights of symbols at places of the means (`scored_rows.spread_means`)."""
+        """Log likelihood and prior of cuts, from weights of symbols at places of the means (`scored_rows.spread_means`)."""
         return self._law(coordinates, places, weights)[0]
 
     def equations(
         self, coordinates: Floats, places: Floats, weights: Floats, chosen: Integers
     ) -> tuple[float, Floats, Floats]:
-        """Log likelihood of cuts, its gradient and the expected information of chosen coordinates."""
+        """Log likelihood and prior of cuts, the gradient of the former and the expected information of chosen coordinates."""
         value, chances, density, shares = self._law(coordinates, places, weights)
         counts = weights[:, :, 0].sum(axis=0)
         steps = self.chances[:-1] - self.chances[1:]  # by which chances change where a cut moves up
@@ -169,14 +176,21 @@ class Released:
         return value, g, H
 
     def _law(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats, Floats, Floats]:
-        """Log likelihood, chances of symbols and density of each cut at places, and shares of the levels."""
+        """Log likelihood and prior, chances of symbols and density of each cut at places, and shares of the levels."""
         levels, chances, scores, density = self._chances(self.cuts(coordinates), places)
         value = float((weights[:, :, 0].T * np.log(chances)).sum() + (weights[:, :, 1].T * scores).sum())
         counts = weights[:, :, 0].sum(axis=0)
         shares = np.maximum(counts @ levels / counts.sum(), LEAST)
         if self.scale.free:  # the marginal, as so many observations, and half a one of each level
             value += float(self.counted @ np.log(shares))
+        value -= self._log_unit(coordinates)
         return value, chances, density, shares
+
+    def _log_unit(self, coordinates: Floats) -> float:
+        """Minus the log prior density of the cuts, which is even up to their unit: their range, or the link's."""
+        if not self.scale.free:
+            return float(coordinates[1])
+        return len(coordinates) * math.log(coordinates[-1] - coordinates[0]) if len(coordinates) > 1 else 0.0
 
     def _chances(self, cuts: Floats, places: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Chances of levels and of symbols at places of the mean, the symbols' scores, and the density of each cut."""
