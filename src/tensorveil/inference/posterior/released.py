@@ -26,6 +26,7 @@ PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 12, 128, 4096  # of tables of means
 LEAST = 1e-30  # chance of a symbol
 LEAST_INFORMATION = 1e-3  # of the largest, far from all cuts
 SHARES_ROUNDS = 500  # of expectation and maximisation; slow where few symbols tell two levels apart
+LOOSE = np.array([30.0, 2.0])  # prior standard deviations of place and log stretch: noise alone tells nothing of them
 SURE = 1e-7  # a cumulative share is this far from 0 and 1
 
 
@@ -166,6 +167,9 @@ class Released:
             change[np.arange(len(chosen)), chosen + 1] = -moved
             g += change @ (self.counted / shares)
             H += (change * (self.counted.sum() / shares)) @ change.T
+        else:
+            g -= ((coordinates - self.start()) / LOOSE**2)[chosen]
+            H += np.diag(LOOSE[chosen] ** -2)
         return value, g, H
 
     def _law(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats, Floats, Floats]:
@@ -176,6 +180,8 @@ class Released:
         shares = np.maximum(counts @ levels / counts.sum(), LEAST)
         if self.scale.free:  # the marginal, as so many observations, and half a one of each level
             value += float(self.counted @ np.log(shares))
+        else:
+            value -= 0.5 * float((((coordinates - self.start()) / LOOSE) ** 2).sum())
         return value, chances, density, shares
 
     def _chances(self, cuts: Floats, places: Floats) -> tuple[Floats, Floats, Floats, Floats]:
