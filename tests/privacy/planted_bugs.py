@@ -220,7 +220,7 @@ def bounds_from_data(patch: Patch) -> None:
     "count-weighted regulariser under entry",
     "mechanisms.statistic.posterior_rows",
     "replay: the next stage, or the release, differs",
-    lambda: replay_all(tv.StatisticPerturbation(), tensor(), "entry", 16.0, 1e-5),
+    lambda: replay_all(tv.StatisticPerturbation(), tensor(40), "entry", 16.0, 1e-5),
     "declared sensitivity|bit for bit",
 )
 def count_weighted_regulariser(patch: Patch) -> None:
