@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tensorveil.inference.sums.effects import Curve
 from tensorveil.inference.values.scale import Scale
+from tensorveil.models.draws import expected_values
 
 Floats = NDArray[np.float64]
 
@@ -51,8 +52,8 @@ class ScoreLaw:
     """Expectations for latent numbers N(mean, sigma^2) that are seen through a scale."""
 
     def __init__(self, scale: Scale) -> None:
-        self.values = scale.value(POINTS)
-        self.scores = scale.scores(np.rint(self.values * scale.steps).astype(np.int64))
+        self._scale = scale
+        self.scores = scale.scores(np.rint(scale.value(POINTS) * scale.steps).astype(np.int64))
 
     def mean_of_value(self, value: float, sigma: float) -> float:
         """The latent mean at which this centred value is expected."""
@@ -60,7 +61,9 @@ class ScoreLaw:
 
     def mean_of_values(self, value: float, sigma: float, added: Floats) -> float:
         """The latent mean at which this value is expected on average, if these numbers are added to the mean."""
-        table, (low, high) = _chances(sigma) @ self.values, (MEANS[0], MEANS[-1])
+        scale, low, high = self._scale, MEANS[0], MEANS[-1]
+        knots = np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]])
+        table = expected_values(MEANS, sigma, knots, scale.low, scale.high)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             below = float(np.interp(middle + added, MEANS, table).mean()) < value

@@ -23,7 +23,6 @@ Floats = NDArray[np.float64]
 UNITS = 40  # a share is a whole number of these
 MEAN_VARIANCE, MEAN_REACH = 0.1, 10.0  # after the marginal; of half the range of values, in standard deviations
 OFFSET_VARIANCE = 0.1
-FEATURE_VARIANCE, FEATURES = 0.01, 3  # of what indices share by counts and features, and in how many directions
 GROUP_VARIANCE = 0.015  # of the effects of an index on groups of another mode's indices
 INDEX_VARIANCE = 0.03  # the same, if every index is a group
 LEFT = 0.6  # of the latent variance, around offsets
@@ -144,7 +143,6 @@ def _error(request: Request, noise: Noise, share: float, total: float, mode: int
     spread = LEFT * noise.weight * count
     found = noise.at(share) * REACH**2 * LEFT
     left = _left(OFFSET_VARIANCE, (groups * found + spread) / count**2)
-    left += _left(FEATURE_VARIANCE, FEATURES * size * (groups * found + spread) / total**2)
     if mode == split[0]:
         variance = INDEX_VARIANCE if groups == request.shape[split[1]] else GROUP_VARIANCE * (1 - 1 / groups)
         each = count / groups

@@ -1,8 +1,7 @@
-"""Level and offsets as first stages: right where noise is small, harmless where it is large."""
+"""Offsets as first stages: right where noise is small, harmless where it is large."""
 
 import numpy as np
 import pytest
-from tensorveil.mechanisms.parts.level import ask_level, level_stage
 
 from tensorveil.data.observations import Observations
 from tensorveil.inference.level import Level
@@ -10,12 +9,10 @@ from tensorveil.inference.offsets import NoisySums, add_offsets
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_stages
 from tensorveil.models.cp import CP
 from tensorveil.models.offsets import Offsets
-from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
+from tensorveil.privacy.accounting.events import GaussianEvent
 from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Request
-from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault
 
 BOUNDS = Bounds(-1, 1)
@@ -23,43 +20,17 @@ UNITS = ["value", "slice_values:0", "entry", "slice:0"]
 PLAIN = Level(0.0, 1.0)
 
 
-def asked(observations, unit, event, modes=(), seed=0):
-    """The level with this event, or the offsets of the modes with this event each."""
-    delta = 0.0 if isinstance(event, PureEvent) else 1e-6
-    request = Request.checked(CP(rank=1), BOUNDS, unit, 1.0, delta, observations.shape, None, None, None)
-    events = [event] * len(modes)
-    stages = offset_stages(request, modes, events) if modes else [level_stage(request, event)]
+def asked(observations, unit, event, modes, seed):
+    """The offsets of the modes, with this event each."""
+    request = Request.checked(CP(rank=1), BOUNDS, unit, 1.0, 1e-6, observations.shape, None, None, None)
+    stages = offset_stages(request, modes, [event] * len(modes))
     vault = Vault([clip(observations, BOUNDS, request.unit, bytes(32))], stages, 10**6, NoiseSource(seed))
-    return ask_offsets(vault, PLAIN, modes, stages) if modes else ask_level(vault, event)
+    return ask_offsets(vault, PLAIN, modes, stages)
 
 
-def tiny(seed=0):
+def tiny():
     where = np.array([[0, 0], [0, 1], [0, 2], [1, 0], [1, 2], [3, 1]])
-    return Observations(where, np.random.default_rng(seed).uniform(-1, 1, len(where)), (4, 3))
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_with_little_noise_the_level_is_mean_and_three_spreads(unit):
-    where = np.argwhere(np.ones((2000, 3)))
-    values = np.clip(np.random.default_rng(1).normal(0.25, 0.1, len(where)), -1, 1)
-    level = asked(Observations(where, values, (2000, 3)), unit, GaussianEvent(1.0))
-    assert level.mean == pytest.approx(0.25, abs=0.02)
-    assert 0.28 < level.scale < 0.42  # never too narrow, and not much too wide
-
-
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("event", [PureEvent(1e-3), PureEvent(10.0), GaussianEvent(1000.0), GaussianEvent(0.5)])
-def test_any_noise_gives_a_usable_level(unit, event):
-    for seed in range(20):
-        level = asked(tiny(seed), unit, event, seed=seed)
-        assert -1 <= level.mean <= 1
-        assert 1e-6 <= level.scale <= 1 + abs(level.mean)
-
-
-def test_values_are_read_from_minus_one_to_one_around_the_level():
-    observations = Observations([[0, 0], [0, 1], [1, 0]], [-1.0, 0.5, 1.0], (2, 2))
-    shard = clip(observations, BOUNDS, Unit.value(), bytes(32))
-    np.testing.assert_allclose(Reading(0.5, 0.25, Offsets.none(2)).values(shard), [-1.0, 0.0, 1.0])
+    return Observations(where, np.random.default_rng(0).uniform(-1, 1, len(where)), (4, 3))
 
 
 @pytest.mark.parametrize("unit", UNITS)
