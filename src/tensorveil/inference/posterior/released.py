@@ -17,14 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.errors import InputError
 from tensorveil.inference.values.scale import Scale
+from tensorveil.kernels.reference.symbol_law import LEAST, symbol_law
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Symbols = NDArray[np.uint8]
 
-PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 12, 128, 4096  # of tables of means
+PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 8, 48, 4096  # of tables of means
 MOST_RANGE = 500.0  # of the cuts, in units of the residual spread
-LEAST = 1e-30  # chance of a symbol
 LEAST_INFORMATION = 1e-3  # of the largest, far from all cuts
 SHARES_ROUNDS = 500  # of expectation and maximisation; slow where few symbols tell two levels apart
 SURE = 1e-7  # a cumulative share is this far from 0 and 1
@@ -194,13 +194,10 @@ class Released:
 
     def _chances(self, cuts: Floats, places: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Chances of levels and of symbols at places of the mean, the symbols' scores, and the density of each cut."""
-        from scipy.special import ndtr
-
-        distances = cuts - places[:, None]
-        density = np.exp(-(distances**2) / 2) / math.sqrt(2 * math.pi)
-        levels = np.diff(ndtr(distances), axis=1, prepend=0.0, append=1.0)
-        chances = np.maximum(levels @ self.chances, LEAST)
-        scores = -np.diff(density, axis=1, prepend=0.0, append=0.0) @ self.chances / chances
+        count, channel = len(places), self.chances
+        levels, density = np.empty((count, len(cuts) + 1)), np.empty((count, len(cuts)))
+        chances, scores = np.empty((count, channel.shape[1])), np.empty((count, channel.shape[1]))
+        symbol_law(np.ascontiguousarray(cuts), channel, places, levels, chances, scores, density)
         return levels, chances, scores, density
 
     @staticmethod

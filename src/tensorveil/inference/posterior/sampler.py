@@ -43,6 +43,7 @@ ENTRIES_A_SWEEP = 8  # small data get fewer sweeps: entries / this, between the 
 VISITS = 10**8  # of an entry by a draw of a row, in all chains: sets the number of sweeps between the two
 REGROUP = (0.25, 0.5, 0.75)  # of the burn-in: when chains that were left behind go on from the best one
 WATCHED = 64
+FEWEST_SHARED = 2**13  # entries; with fewer, threads would wait for each other
 CHECK_EVERY = 20
 ENOUGH_DRAWS = 100.0  # effective ones of the median watched entry: the error of the average adds 1 % to its variance
 MOST_RHAT = 1.05
@@ -129,7 +130,7 @@ class Posterior:
             raise InputError(
                 f"there must be one symbol per row of coordinates and at least one row, got {len(released)} symbols"
             )
-        cores = self.threads or available_cores()
+        cores = self.threads or (available_cores() if len(released) >= FEWEST_SHARED else 1)
         threads = min(cores, self.chains)
         data = Entries.of(coordinates, np.empty(0), shape)
         data.orders  # noqa: B018  # made before threads share it

@@ -1,0 +1,51 @@
+"""Chances of released symbols whose latent number is N(mean, 1), cut into levels that go through a channel."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels.compiling import compiled
+
+Floats = NDArray[np.float64]
+
+LEAST = 1e-30  # chance of a symbol
+ROOT_TWO = math.sqrt(2.0)
+DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
+FAR = 38.0  # beyond it a density is zero
+
+
+@compiled
+def symbol_law(
+    cuts: Floats, chances: Floats, places: Floats, levels: Floats, symbols: Floats, scores: Floats, density: Floats
+) -> None:
+    """For means at places, one row each: chances of levels and of symbols, the symbols' scores, densities at cuts.
+
+    The score of a symbol is the derivative of the log of its chance. A level without mass near a place costs nothing.
+    """
+    for p in range(places.size):
+        found, slopes = symbols[p], scores[p]
+        found[:] = 0.0
+        slopes[:] = 0.0
+        below, before = 0.0, 0.0
+        for level in range(cuts.size + 1):
+            upto, here = 1.0, 0.0
+            if level < cuts.size:
+                away = cuts[level] - places[p]
+                if away < -FAR:
+                    upto = 0.0
+                elif away < FAR:
+                    upto = 0.5 * math.erfc(-away / ROOT_TWO)
+                    here = DENSITY * math.exp(-0.5 * away * away)
+                density[p, level] = here
+            share, slope = upto - below, before - here
+            below, before = upto, here
+            levels[p, level] = share
+            if share != 0.0 or slope != 0.0:
+                row = chances[level]
+                for s in range(row.size):
+                    found[s] += share * row[s]
+                    slopes[s] += slope * row[s]
+        for s in range(found.size):
+            found[s] = max(found[s], LEAST)
+            slopes[s] /= found[s]
