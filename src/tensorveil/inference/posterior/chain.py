@@ -119,8 +119,9 @@ class Chain:
         weights = self._weights(reach, len(places))
         reach *= self._draw_scale(sweep % order, places, weights, tune)
         self._draw_cuts(places, weights)
-        self.fit += FIT_SHARE * (self.released.log_likelihood(self.cuts, places, weights) - self.fit)
-        self.table = self.released.table(self.cuts, ROOM * reach + 3.0)
+        value, shares = self.released.shares_at(self.cuts, places, weights)
+        self.fit += FIT_SHARE * (value - self.fit)
+        self.table = self.released.table(self.cuts, ROOM * reach + 3.0, shares)
         accepted = 0
         for step in range(order):
             mode = (sweep + step) % order

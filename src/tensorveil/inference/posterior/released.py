@@ -23,10 +23,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Symbols = NDArray[np.uint8]
 
-PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 8, 48, 4096  # of tables of means
+PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 12, 64, 4096  # of tables of means
 MOST_RANGE = 500.0  # of the cuts, in units of the residual spread
 LEAST_INFORMATION = 1e-3  # of the largest, far from all cuts
 SHARES_ROUNDS = 500  # of expectation and maximisation; slow where few symbols tell two levels apart
+SMALLEST_SHARE = 1e-12  # of a level
 SURE = 1e-7  # a cumulative share is this far from 0 and 1
 
 
@@ -180,7 +181,7 @@ class Released:
         levels, chances, scores, density = self._chances(self.cuts(coordinates), places)
         value = float((weights[:, :, 0].T * np.log(chances)).sum() + (weights[:, :, 1].T * scores).sum())
         counts = weights[:, :, 0].sum(axis=0)
-        shares = np.maximum(counts @ levels / counts.sum(), LEAST)
+        shares = np.maximum(counts @ levels / counts.sum(), SMALLEST_SHARE)
         if self.scale.free:  # the marginal, as so many observations, and half a one of each level
             value += float(self.counted @ np.log(shares))
         value -= self._log_unit(coordinates)
@@ -206,11 +207,23 @@ class Released:
         count = min(max(int(2 * reach * PLACES_A_UNIT), FEWEST_PLACES), MOST_PLACES)
         return np.linspace(-reach, reach, count)
 
-    def table(self, coordinates: Floats, reach: float) -> Table:
-        """What symbols tell of means from -reach to reach, with given cuts."""
+    def shares_at(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats]:
+        """Log likelihood and prior of cuts, and the shares of the levels, from weights of symbols at places."""
+        value, _, _, shares = self._law(coordinates, places, weights)
+        return value, shares
+
+    def table(self, coordinates: Floats, reach: float, now: Floats | None = None) -> Table:
+        """What symbols tell of means from -reach to reach, with given cuts.
+
+        What the marginal tells of all means together is spread over them: how it changes with one of them, if the
+        levels have the shares of `now`.
+        """
         cuts, places = self.cuts(coordinates), self.places(reach)
-        _, chances, scores, _ = self._chances(cuts, places)
+        levels, chances, scores, density = self._chances(cuts, places)
         information = (scores**2 * chances).sum(axis=1)
         information = np.maximum(information, LEAST_INFORMATION * float(information.max()))
-        values = np.ascontiguousarray(np.stack([np.log(chances).T, scores.T], axis=2))
-        return Table(cuts, reach, values, information)
+        values = np.stack([np.log(chances).T, scores.T], axis=2)
+        if self.scale.free and now is not None:
+            told = self.counted / now / len(self)
+            values += np.column_stack([levels @ told, density @ np.diff(told)])
+        return Table(cuts, reach, np.ascontiguousarray(values), information)

@@ -9,7 +9,7 @@ from tensorveil.kernels.compiling import compiled
 
 Floats = NDArray[np.float64]
 
-LEAST = 1e-30  # chance of a symbol
+LEAST = 1e-300  # chance of a symbol
 ROOT_TWO = math.sqrt(2.0)
 DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 FAR = 38.0  # beyond it a density is zero
@@ -27,19 +27,20 @@ def symbol_law(
         found, slopes = symbols[p], scores[p]
         found[:] = 0.0
         slopes[:] = 0.0
-        below, before = 0.0, 0.0
+        below, above, before = 0.0, 1.0, 0.0  # chances on both sides of the last cut, and the density there
         for level in range(cuts.size + 1):
-            upto, here = 1.0, 0.0
+            upto, beyond, here = 1.0, 0.0, 0.0
             if level < cuts.size:
                 away = cuts[level] - places[p]
                 if away < -FAR:
-                    upto = 0.0
+                    upto, beyond = 0.0, 1.0
                 elif away < FAR:
-                    upto = 0.5 * math.erfc(-away / ROOT_TWO)
+                    upto, beyond = 0.5 * math.erfc(-away / ROOT_TWO), 0.5 * math.erfc(away / ROOT_TWO)
                     here = DENSITY * math.exp(-0.5 * away * away)
                 density[p, level] = here
-            share, slope = upto - below, before - here
-            below, before = upto, here
+            share = upto - below if upto < 0.5 else above - beyond  # the smaller side has all its digits
+            slope = before - here
+            below, above, before = upto, beyond, here
             levels[p, level] = share
             if share != 0.0 or slope != 0.0:
                 row = chances[level]
