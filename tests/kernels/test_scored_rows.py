@@ -138,7 +138,10 @@ def test_features_and_equations_are_the_dense_ones(order, family):
             case.symbols, values, information, REACH, order_of, 0, count, row, features, base, told, g, H
         )
         m = base + phi @ row
-        seen = [scored_rows.look_up(values, information, REACH, s, x) for s, x in zip(case.symbols[order_of], m)]
+        seen = [
+            scored_rows.look_up(values, information, REACH, s, x)
+            for s, x in zip(case.symbols[order_of], m, strict=True)
+        ]
         _, slopes, informations = np.array(seen).T
         np.testing.assert_allclose(g, slopes @ phi, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(H[:, : R + 1], phi.T @ (informations[:, None] * phi), rtol=1e-10, atol=1e-12)
@@ -190,7 +193,7 @@ def test_a_row_longer_than_a_batch_is_drawn_as_a_short_one(monkeypatch):
     assert np.bincount(case.where[:, 0]).max() > scored_rows.BATCH
     values, information = table()
     model = case.model
-    listed, begins = sorted_by(case.where, 0, 3)
+    listed, _ = sorted_by(case.where, 0, 3)
     phi = np.column_stack([dense_features(model, case.where, 0), np.ones(len(listed))])
     base = MEAN + case.offsets[case.starts[1] + case.where[:, 1].astype(np.int64)]
     before = case.rows(0, model.parameters, case.offsets)
@@ -201,7 +204,7 @@ def test_a_row_longer_than_a_batch_is_drawn_as_a_short_one(monkeypatch):
         key += 1
     own = case.where[:, 0] == 0
     seen = [scored_rows.look_up(values, information, REACH, s, x)
-            for s, x in zip(case.symbols[own], base[own] + phi[own] @ before[0])]  # fmt: skip
+            for s, x in zip(case.symbols[own], base[own] + phi[own] @ before[0], strict=True)]  # fmt: skip
     _, slopes, informations = np.array(seen).T
     H = phi[own].T @ (informations[:, None] * phi[own]) + np.diag(case.strengths[0])
     centre = before[0] + np.linalg.solve(H, slopes @ phi[own] + case.strengths[0] * (case.priors[0][0] - before[0]))

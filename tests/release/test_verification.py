@@ -215,7 +215,6 @@ def test_drawings_of_another_matplotlib_are_not_compared_and_that_is_said(tmp_pa
     "mechanism, unit, delta",
     [
         (tv.InputPerturbation(), "value", 0.0),
-        (tv.InputPerturbation(), "value", 0.0),
         (tv.InputPerturbation(noise="gaussian"), "slice_values:user", 1e-6),
         (tv.InputPerturbation(), "slice_values:user", 0.0),
         (tv.InputPerturbation(noise="channel"), "slice_values:user", 0.0),

@@ -119,7 +119,7 @@ class Chain:
         weights = self._weights(reach, len(places))
         reach *= self._draw_scale(sweep % order, places, weights, tune)
         self._draw_cuts(places, weights)
-        value, shares = self.released.shares_at(self.cuts, places, weights)
+        value, shares = self.released.log_likelihood(self.cuts, places, weights)
         self.fit += FIT_SHARE * (value - self.fit)
         self.table = self.released.table(self.cuts, ROOM * reach + 3.0, shares)
         accepted = 0
@@ -181,8 +181,8 @@ class Chain:
         stretch = math.sqrt((1 + factor**2 * variance) / (1 + variance))
         cuts, ratio = self.released.moved(self.cuts, centre, stretch, (factor - 1) * centre)
         scaled = weights * np.array([1.0, factor])
-        ratio += self.released.log_likelihood(cuts, factor * places, scaled)
-        ratio -= self.released.log_likelihood(self.cuts, places, weights)
+        ratio += self.released.log_likelihood(cuts, factor * places, scaled)[0]
+        ratio -= self.released.log_likelihood(self.cuts, places, weights)[0]
         moved: list[tuple[int, slice]] = [(n, slice(-1, None)) for n in range(len(self.shape))]
         if self.model.core is None:
             moved[mode] = mode, slice(None)

@@ -17,14 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.errors import InputError
 from tensorveil.inference.values.scale import Scale
-from tensorveil.kernels.reference.symbol_law import LEAST, symbol_law
+from tensorveil.kernels.reference.symbol_law import LEAST, symbol_law, weighted_fit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Symbols = NDArray[np.uint8]
 
-PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 12, 64, 4096  # of tables of means
-MOST_RANGE = 500.0  # of the cuts, in units of the residual spread
+PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 6, 48, 2048  # of tables of means
+MOST_RANGE = 250.0  # of the cuts, in units of the residual spread
 LEAST_INFORMATION = 1e-3  # of the largest, far from all cuts
 SHARES_ROUNDS = 500  # of expectation and maximisation; slow where few symbols tell two levels apart
 SMALLEST_SHARE = 1e-12  # of a level
@@ -146,14 +146,18 @@ class Released:
         beyond = max(float(self.scale.ends[1] - self.scale.cuts[-1]), 0.0)
         return np.concatenate([[cuts[0] - stretch * before], cuts, [cuts[-1] + stretch * beyond]])
 
-    def log_likelihood(self, coordinates: Floats, places: Floats, weights: Floats) -> float:
-        """Log likelihood and prior of cuts, from weights of symbols at places of the means (`scored_rows.spread_means`)."""
-        return self._law(coordinates, places, weights)[0]
+    def log_likelihood(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats]:
+        """Log likelihood and prior of cuts, and the shares of the levels.
+
+        Both are functions of the weights of symbols at places of the means (`scored_rows.spread_means`).
+        """
+        value, _, _, shares = self._law(coordinates, places, weights)
+        return value, shares
 
     def equations(
         self, coordinates: Floats, places: Floats, weights: Floats, chosen: Integers
     ) -> tuple[float, Floats, Floats]:
-        """Log likelihood and prior of cuts, the gradient of the former and the expected information of chosen coordinates."""
+        """Log likelihood and prior of cuts, its gradient and the expected information of chosen coordinates."""
         value, chances, density, shares = self._law(coordinates, places, weights)
         counts = weights[:, :, 0].sum(axis=0)
         steps = self.chances[:-1] - self.chances[1:]  # by which chances change where a cut moves up
@@ -179,7 +183,7 @@ class Released:
     def _law(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats, Floats, Floats]:
         """Log likelihood and prior, chances of symbols and density of each cut at places, and shares of the levels."""
         levels, chances, scores, density = self._chances(self.cuts(coordinates), places)
-        value = float((weights[:, :, 0].T * np.log(chances)).sum() + (weights[:, :, 1].T * scores).sum())
+        value = weighted_fit(weights, chances, scores)
         counts = weights[:, :, 0].sum(axis=0)
         shares = np.maximum(counts @ levels / counts.sum(), SMALLEST_SHARE)
         if self.scale.free:  # the marginal, as so many observations, and half a one of each level
@@ -206,11 +210,6 @@ class Released:
         """Evenly spaced places from -reach to reach."""
         count = min(max(int(2 * reach * PLACES_A_UNIT), FEWEST_PLACES), MOST_PLACES)
         return np.linspace(-reach, reach, count)
-
-    def shares_at(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats]:
-        """Log likelihood and prior of cuts, and the shares of the levels, from weights of symbols at places."""
-        value, _, _, shares = self._law(coordinates, places, weights)
-        return value, shares
 
     def table(self, coordinates: Floats, reach: float, now: Floats | None = None) -> Table:
         """What symbols tell of means from -reach to reach, with given cuts.

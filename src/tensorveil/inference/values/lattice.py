@@ -54,19 +54,21 @@ class Lattice:
 
 
 def likeliest_lattice(
-    stages: Sequence[Counted], bounds: tuple[float, float], total: float | None = None
+    stages: Sequence[Counted], bounds: tuple[float, float], total: float | None = None, limit: float = math.inf
 ) -> Lattice | None:
-    """The widest round lattice that explains released counts best; none if no clear cell tells of one.
+    """The widest round lattice that explains released counts best, at a cost below the limit.
 
-    Zero and the bounds are on too many lattices: they tell of none.
+    There is none if no clear cell tells of one. Zero and the bounds are on too many lattices: they tell of none.
     """
     best: Lattice | None = None
     for places, telling in _candidates(stages, bounds):
         if not any(_tells(stage, places, telling) for stage in stages):
             continue
+        if sum(_missed(stage, places) for stage in stages) >= limit:
+            continue
         found = _fitted(stages, places, total)
-        if best is None or found.cost < best.cost - FINER_PRICE:
-            best = found
+        if found.cost < limit - (0.0 if best is None else FINER_PRICE):
+            best, limit = found, found.cost
     return best
 
 
@@ -121,6 +123,14 @@ def _tells(stage: Counted, places: Floats, telling: Floats) -> bool:
     narrow = CELLS_APART * (stage.last - stage.first) <= places[1] - places[0] + 1e-6
     clear = narrow & (stage.counts > math.sqrt(stage.price(POINT)[0] * stage.variance))
     return bool(clear[np.setdiff1d(_cells_of(stage, telling), [-1])].any())
+
+
+def _missed(stage: Counted, places: Floats) -> float:
+    """Squared error of the counts of cells that hold no point, in variances; no masses of points explain them."""
+    empty = np.ones(len(stage.counts), dtype=np.bool_)
+    cells = _cells_of(stage, places)
+    empty[cells[cells >= 0]] = False
+    return float((stage.counts[empty] ** 2).sum() / stage.variance)
 
 
 def _fitted(stages: Sequence[Counted], places: Floats, total: float | None) -> Lattice:

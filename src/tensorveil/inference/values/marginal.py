@@ -177,8 +177,8 @@ def marginal_of(
     costs = [_misfit(stages, pieces) + prices, _misfit(stages, shaped) + shape_prices + more_prices]
     whole = max(float(counts[0].sum()), 1.0)
     error = min(math.sqrt(stages[0].variance) / whole, 1.0)
-    lattice = None if bounds is None else likeliest_lattice(stages, bounds, total)
-    if lattice is not None and lattice.cost < min(costs):
+    lattice = None if bounds is None else likeliest_lattice(stages, bounds, total, min(costs))
+    if lattice is not None:
         edges = np.ceil((lattice.places[1:] + lattice.places[:-1]) / 2).astype(np.int64)
         ends = stages[0].first[:1], stages[0].last[-1:]
         first, last = np.append(ends[0], edges), np.append(edges, ends[1])

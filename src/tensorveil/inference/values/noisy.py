@@ -24,7 +24,8 @@ Coordinates = NDArray[np.uint32]
 Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
 
 PRIOR_STD = 0.25  # of means on the centred scale, about the middle
-NUMBER_LEVELS, NUMBER_SYMBOLS = 64, 256  # cells of the bounds, and of noisy numbers, which are taken for symbols
+CELLS_A_STD = 4.0  # of the noise, of the bounds and of noisy numbers, which are taken for symbols
+FEWEST_LEVELS, MOST_LEVELS, MOST_SYMBOLS = 16, 64, 256
 FAR = 5.0  # standard deviations of the noise beyond the bounds: the outer cells go on
 
 
@@ -55,9 +56,10 @@ def released_numbers(noisy: Noisy, pure: bool, steps: int) -> Released:
     """
     from scipy.special import ndtr
 
-    scale = even_scale(NUMBER_LEVELS, steps)
     std = math.sqrt(noisy.variance)
-    ends = np.linspace(-1 - FAR * std, 1 + FAR * std, NUMBER_SYMBOLS + 1)[1:-1]
+    scale = even_scale(min(max(math.ceil(2 * CELLS_A_STD / std), FEWEST_LEVELS), MOST_LEVELS), steps)
+    cells = min(math.ceil(2 * CELLS_A_STD * (1 / std + FAR)), MOST_SYMBOLS)
+    ends = np.linspace(-1 - FAR * std, 1 + FAR * std, cells + 1)[1:-1]
     away = (ends - ((scale.low + scale.high) / 2)[:, None]) / std
     if pure:
         tails = np.exp(-math.sqrt(2) * np.abs(away)) / 2

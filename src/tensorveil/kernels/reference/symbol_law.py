@@ -50,3 +50,14 @@ def symbol_law(
         for s in range(found.size):
             found[s] = max(found[s], LEAST)
             slopes[s] /= found[s]
+
+
+@compiled
+def weighted_fit(weights: Floats, symbols: Floats, scores: Floats) -> float:
+    """Sum of weights (symbols, places, 2) times logs of chances and scores; most weights of many places are zero."""
+    total = 0.0
+    for s in range(weights.shape[0]):
+        for p in range(weights.shape[1]):
+            if weights[s, p, 0] != 0.0 or weights[s, p, 1] != 0.0:
+                total += weights[s, p, 0] * math.log(symbols[p, s]) + weights[s, p, 1] * scores[p, s]
+    return total
