@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from oracles import ORDERS, RANKS, SHAPES, dense, random_blocks
-from tensorveil.kernels.reference import posterior, scored_rows
+from tensorveil.kernels.reference import scored_rows
 from tensorveil.models.cp import CP
 from tensorveil.models.offsets import Offsets
 from tensorveil.models.tucker import Tucker
@@ -226,6 +226,6 @@ def test_means_are_those_of_offsets_and_model(order, family):
     case = Case(SHAPES[order], family)
     means = np.empty(len(case.where))
     for part in ((0, 10), (10, len(means))):
-        posterior.predict_means(*case.given(case.model.parameters, case.offsets), means, *part)
+        scored_rows.predict_means(*case.given(case.model.parameters, case.offsets), means, *part)
     offsets = Offsets(MEAN, np.split(case.offsets, case.starts[1:]))
     np.testing.assert_allclose(means, offsets.at(case.where) + case.model.predict(case.where), rtol=1e-12, atol=1e-12)

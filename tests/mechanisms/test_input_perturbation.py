@@ -267,7 +267,7 @@ def test_a_slice_with_more_values_than_planned_is_an_error_before_anything_is_re
         def laplace(self, *_, **__):
             raise AssertionError("drawn")
 
-    mechanism = InputPerturbation("laplace")
+    mechanism = InputPerturbation("laplace", solver="als")
     mechanism = WithOffsets(mechanism) if wrapped else mechanism
     plan = mechanism.plan(CP(1), BOUNDS, "slice_values:0", 1.0, shape=SHAPE, expected_count=3)
     with pytest.raises(InputError, match="at most 3 observations"):
@@ -361,7 +361,8 @@ def test_little_noise_costs_little_and_much_noise_leaves_the_mean(noise):
     free = relative_error(ALS().solve(data.train, CP(3)).predict(all_coordinates((30, 30, 30))), data)
     errors = {}
     for epsilon in (0.1, 20.0):
-        plan = InputPerturbation(noise).plan(CP(3), bounds, "value", epsilon, shape=(30, 30, 30))
+        mechanism = InputPerturbation(noise, solver=Posterior(sweeps=60, chains=2))
+        plan = mechanism.plan(CP(3), bounds, "value", epsilon, shape=(30, 30, 30))
         errors[epsilon] = [
             relative_error(fit(data.train, plan, seed=seed).predict(all_coordinates((30, 30, 30))), data)
             for seed in range(2)

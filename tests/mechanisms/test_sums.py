@@ -174,10 +174,11 @@ def test_features_are_recorded_as_an_assumption_and_checked():
     assert checked_features({"mode_1": np.ones(80)}, plan.request) == {}  # a constant tells nothing
 
 
-def test_features_change_no_price_and_no_noise():
+def test_features_may_move_shares_but_not_the_price():
     observations, _, _ = additive((60, 80))
     plan = planned("slice:0", 2.0, 1e-5, features={"mode_1": np.random.default_rng(0).normal(size=(80, 3))})
-    assert plan.events == planned("slice:0", 2.0, 1e-5).events
+    assert plan.epsilon == pytest.approx(planned("slice:0", 2.0, 1e-5).epsilon, rel=1e-3)
+    assert plan.epsilon <= 2.0
     for pair in neighbours(observations, "slice:0", BOUNDS, 4):
         assert replay(*pair, plan).largest > 0.5
 

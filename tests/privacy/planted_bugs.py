@@ -110,7 +110,8 @@ def audit_gaussian() -> None:
     """Releases of a noisy statistic through a whole fit: every value is noised by itself."""
     shape, delta = (80, 50), 1e-6
     where = np.argwhere(np.ones(shape))
-    plan = tv.InputPerturbation(noise="gaussian").plan(tv.CP(1), BOUNDS, "value", 4.0, delta, shape=shape)
+    mechanism = tv.InputPerturbation(noise="gaussian", solver="als")
+    plan = mechanism.plan(tv.CP(1), BOUNDS, "value", 4.0, delta, shape=shape)
     worlds: list[np.ndarray] = []
     for bound in (BOUNDS.low, BOUNDS.high):
         with pytest.MonkeyPatch.context() as patch:
@@ -203,7 +204,7 @@ def clipping_after_summing(patch: Patch) -> None:
     "bounds from data",
     "fitting.clip",
     "replay on neighbours: a statistic moves too far",
-    lambda: replay_all(tv.InputPerturbation(noise="laplace"), spread_values(), "value", 1.0, 0.0),
+    lambda: replay_all(tv.InputPerturbation(noise="laplace", solver="als"), spread_values(), "value", 1.0, 0.0),
     "declared sensitivity",
 )
 def bounds_from_data(patch: Patch) -> None:
@@ -420,11 +421,13 @@ def column_off_by_a_hair(patch: Patch) -> None:
 
     def bent(scale, epsilon, per_index):
         counts = sound(scale, epsilon, per_index).counts.copy()
-        symbol = counts.max(axis=1).argmax()
+        symbol = counts.max(axis=0).argmax()
         high, low = counts[:, symbol].argmax(), counts[:, symbol].argmin()
         allowed = exp_below(Fraction(epsilon)) * int(counts[low, symbol])
         extra = math.ceil(allowed * (1 + HAIR)) - int(counts[high, symbol])
-        donor = next(place for place in counts[high].argsort()[::-1] if place != symbol)
+        left = (counts[high] - extra) / counts.max(axis=0)
+        left[symbol] = 0.0
+        donor = left.argmax()  # a column that stays within e^epsilon
         counts[high, symbol] += extra
         counts[high, donor] -= extra
         off = object.__new__(Channel)  # past the constructor, which would refuse it

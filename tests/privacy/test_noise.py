@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tensorveil.errors import InputError
+from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.kernels import sampling
 from tensorveil.mechanisms.planning.channel_design import design_channel
+from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.noise import secret_words
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.source import NoiseSource, check_headroom, grid_for, round_to_grid, round_toward_zero
 
+STARS = public_scale((-1.0, -0.5, 0.0, 0.5, 1.0), VALUE_STEPS)
 UNLIKELY = 1e-6  # seeds are fixed: a failure is a change of the code, not bad luck
 
 
@@ -193,7 +196,7 @@ def test_gaussian_of_the_integers_by_its_exact_chances() -> None:
 
 
 def test_channel_frequencies() -> None:
-    channel = design_channel((1.0, 2.0, 3.0, 4.0, 5.0), 3.0).table
+    channel = design_channel(STARS, 3.0, 1.0)
     symbols = np.repeat(np.arange(5), 40_000)
     outputs = NoiseSource(7).channel(np.random.default_rng(0).permutation(symbols), channel)
     inputs = np.random.default_rng(0).permutation(symbols)
@@ -205,7 +208,7 @@ def test_channel_frequencies() -> None:
 
 def test_channel_at_the_edges_of_its_table() -> None:
     """The last word of a symbol's share and the first of the next one's."""
-    channel = design_channel((1.0, 2.0, 3.0), 1.0).table
+    channel = design_channel(public_scale((-1.0, 0.0, 1.0), VALUE_STEPS), 1.0, 1.0)
     ends = [sum(channel.counts[1, : symbol + 1].tolist()) for symbol in range(channel.counts.shape[1])]
 
     class Edges(NoiseSource):
@@ -229,7 +232,7 @@ class GivenWords(NoiseSource):
 
 
 def test_a_symbol_depends_on_its_own_word_and_not_on_its_place() -> None:
-    channel = design_channel((1.0, 2.0, 3.0, 4.0, 5.0), 2.0).table
+    channel = design_channel(STARS, 2.0, 1.0)
     rng = np.random.default_rng(4)
     levels, words = rng.integers(0, 5, 3000), rng.integers(0, 2**64, 3000, dtype=np.uint64)
     drawn = GivenWords(words).channel(levels, channel)
@@ -303,6 +306,7 @@ def test_headroom() -> None:
 
 ZEROS = np.zeros(3, np.int64)
 PAIRS = np.zeros((3, 2), np.int64)
+TWO_LEVELS = design_channel(public_scale((-1.0, 1.0), VALUE_STEPS), 1.0, 1.0)
 WRONG: list[tuple[str, Callable[[NoiseSource], object]]] = [
     ("whole numbers", lambda s: s.laplace(np.zeros(3), grid=1.0, sensitivity=1, epsilon=1.0)),  # type: ignore[arg-type]
     ("sensitivity", lambda s: s.laplace(ZEROS, grid=1.0, sensitivity=0, epsilon=1.0)),
@@ -324,8 +328,8 @@ WRONG: list[tuple[str, Callable[[NoiseSource], object]]] = [
     ("power of two", lambda s: s.rows(PAIRS, grid=0.3, sensitivity=100.0, epsilon=1.0)),
     ("change the grid", lambda s: s.rows(PAIRS, grid=0.125, sensitivity=1.0, epsilon=1.0)),
     ("change the grid", lambda s: s.rows(PAIRS, grid=2.0**-51, sensitivity=1.0, epsilon=1.0)),
-    ("symbols", lambda s: s.channel(np.array([2]), design_channel((0.0, 1.0), 1.0).table)),
-    ("symbols", lambda s: s.channel(np.array([-1]), design_channel((0.0, 1.0), 1.0).table)),
+    ("symbols", lambda s: s.channel(np.array([2]), TWO_LEVELS)),
+    ("symbols", lambda s: s.channel(np.array([-1]), TWO_LEVELS)),
     ("probability", lambda s: s.coins(3, 1.5)),
     ("probability", lambda s: s.coins(3, 0.0)),
 ]

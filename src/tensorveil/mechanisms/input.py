@@ -46,6 +46,7 @@ from tensorveil.privacy.queries.values.dense import DenseCells
 from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.privacy.queries.values.values import Values, changed_values, values_change
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
+from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.solvers.als import ALS
 
@@ -225,6 +226,9 @@ class InputPerturbation(Mechanism):
                 " leave them out, or take sum perturbation"
             )
         standardised(self.features, request.mode_names, request.shape)
+
+    def learns_offsets(self, unit: Unit) -> bool:
+        return isinstance(self._solver(not unit.coordinates_public), Posterior)
 
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
         most, changes = plan.settings.most_changes, changed_values(pattern)

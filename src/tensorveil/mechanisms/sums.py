@@ -34,6 +34,7 @@ from tensorveil.privacy.queries.sums.lengths import COUNT_PART, Lengths
 from tensorveil.privacy.queries.sums.row_sums import Rows, RowSums
 from tensorveil.privacy.queries.sums.scores import ScoreReading
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
+from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault
 
 Floats = NDArray[np.float64]
@@ -97,7 +98,8 @@ class SumPerturbation(Mechanism):
         shares = marginal_shares(request)
         first, left = len(shares), 1 - math.fsum(shares)
         whole = _events(request, [left, 1 - left], 1)[0]
-        asked = sum_stages(request, _noise(request, SumStage(0, 1.0), whole))
+        columns = {mode: part.shape[1] for mode, part in given.items()}
+        asked = sum_stages(request, _noise(request, SumStage(0, 1.0), whole), columns)
         numbers = marginal_coordinates(request) + sum(_size(request, one) for one in asked) * (
             1 if request.unit.coordinates_public else 2
         )
@@ -110,6 +112,9 @@ class SumPerturbation(Mechanism):
             stages.append(replace(stage, name=f"{stage.name}, second pass") if stage.name in seen else stage)
         pure = all(isinstance(event, PureEvent) for event in events)
         return Design(tuple(stages), asked, 0 if pure else numbers)
+
+    def learns_offsets(self, unit: Unit) -> bool:
+        return True
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         request, asked = plan.request, plan.settings

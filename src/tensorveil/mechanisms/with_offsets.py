@@ -43,7 +43,8 @@ class WithOffsets(Mechanism):
 
     Parameters
     ----------
-    mechanism : what runs on the residuals
+    mechanism : what runs on the residuals; sum perturbation and the posterior of input perturbation learn offsets
+        themselves, and are refused
     share : share of the budget for marginal and offsets
     """
 
@@ -74,6 +75,10 @@ class WithOffsets(Mechanism):
         return replace(self, mechanism=self.mechanism.with_features(features))
 
     def design(self, request: Request) -> Design:
+        if self.mechanism.learns_offsets(request.unit):
+            raise InputError(
+                f"mechanism must not learn offsets itself, got {self.mechanism.title}; use it without WithOffsets"
+            )
         modes = offset_modes(request, request.unit.mode_number if request.unit.kind == "slice" else None)
         marginal = marginal_shares(request)
         each = (1 - math.fsum(marginal)) / len(modes)

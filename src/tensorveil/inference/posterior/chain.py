@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
-from tensorveil.kernels.reference import posterior, scored_rows
+from tensorveil.kernels.reference import scored_rows
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.solvers.block_updates import Entries
 from tensorveil.solvers.layouts.strata import run_apart
@@ -113,7 +113,7 @@ class Chain:
         order = len(self.shape)
         for mode in range(order):
             self._draw_level(mode)
-        self.share(posterior.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
+        self.share(scored_rows.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
         reach = float(np.abs(self.means).max()) + 1e-3
         places = self.released.places(reach)
         weights = self._weights(reach, len(places))
@@ -281,7 +281,7 @@ class Chain:
 
     def _core_equations(self, chosen: Integers) -> tuple[float, Floats, Floats]:
         """Log posterior of chosen cells of the core, the centre of a proposal and the Cholesky factor of its H."""
-        self.share(posterior.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
+        self.share(scored_rows.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
         slopes, told = np.empty_like(self.means), np.empty_like(self.means)
         table = self.table.values, self.table.information, self.table.reach
         arguments = self.released.symbols, *table, self.means, slopes, told

@@ -26,7 +26,7 @@ from tensorveil.inference.posterior.diagnostics import effective_size, split_rha
 from tensorveil.inference.posterior.pattern import Links, given_features, pattern_features
 from tensorveil.inference.posterior.released import Released
 from tensorveil.kernels.cores import available_cores
-from tensorveil.kernels.reference import posterior
+from tensorveil.kernels.reference import scored_rows
 from tensorveil.models.draws import PosteriorDraws, expected_values
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
@@ -213,7 +213,7 @@ class _Kept:
         """Expected values of the watched entries."""
         means = np.empty(len(self.where))
         arguments = (*chain.numbers[:-1], self.where, 0.0, means, 0, len(means))
-        posterior.predict_means(*arguments)
+        scored_rows.predict_means(*arguments)
         scale = chain.released.scale
         return expected_values(means, 1.0, chain.released.knots(chain.table.cuts), scale.low, scale.high)
 

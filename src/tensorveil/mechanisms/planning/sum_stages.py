@@ -8,7 +8,7 @@ dynamic program divides the budget so that the sum over all effects is least.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from typing import final
@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 UNITS = 40  # a share is a whole number of these
 MEAN_VARIANCE, MEAN_REACH = 0.1, 10.0  # after the marginal; of half the range of values, in standard deviations
 OFFSET_VARIANCE = 0.1
+FEATURE_VARIANCE = 0.05  # of it, by public features, if there are any
 GROUP_VARIANCE = 0.015  # of the effects of an index on groups of another mode's indices
 INDEX_VARIANCE = 0.03  # the same, if every index is a group
 LEFT = 0.6  # of the latent variance, around offsets
@@ -70,8 +71,8 @@ class Noise:
         return self.whole / (share**2 if self.pure else share)
 
 
-def sum_stages(request: Request, noise: Noise) -> tuple[SumStage, ...]:
-    """The total first, then modes, largest first.
+def sum_stages(request: Request, noise: Noise, features: Mapping[int, int]) -> tuple[SumStage, ...]:
+    """The total first, then modes, largest first; `features` is how many public ones a mode has.
 
     An index of a large mode occurs with few indices of the others. If theirs were known before, its sum would be
     explained twice: by what all of their cells have in common, and by this index, where the scale is not linear.
@@ -85,7 +86,7 @@ def sum_stages(request: Request, noise: Noise) -> tuple[SumStage, ...]:
             for mode, partner in permutations(modes, 2)
             for groups in _groups(request, mode, partner)
         ]
-    best = min((_divided(request, noise, modes, split) for split in splits), key=lambda found: found[0])
+    best = min((_divided(request, noise, features, modes, split) for split in splits), key=lambda found: found[0])
     stages = best[1]
     if withheld is None:
         return stages
@@ -103,7 +104,7 @@ def _groups(request: Request, mode: int, partner: int) -> list[int]:
 
 
 def _divided(
-    request: Request, noise: Noise, modes: list[int], split: tuple[int, int, int]
+    request: Request, noise: Noise, features: Mapping[int, int], modes: list[int], split: tuple[int, int, int]
 ) -> tuple[float, tuple[SumStage, ...]]:
     """The best shares for one way to split, and the error that they leave."""
     mode, partner, groups = split
@@ -114,7 +115,7 @@ def _divided(
     total = request.count_or_guess * noise.weight
     tables = [[_left(MEAN_VARIANCE, noise.at(share) * MEAN_REACH**2 / total**2) for share in _shares()]]
     for one in order:
-        tables.append([_error(request, noise, share, total, one, split) for share in _shares()])
+        tables.append([_error(request, noise, features, share, total, one, split) for share in _shares()])
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ()), *((math.inf, ()) for _ in range(UNITS))]
     for place, table in enumerate(tables):  # the total has a share
         best = [
@@ -136,13 +137,23 @@ def _divided(
     return error, tuple(stages)
 
 
-def _error(request: Request, noise: Noise, share: float, total: float, mode: int, split: tuple[int, int, int]) -> float:
+def _error(
+    request: Request,
+    noise: Noise,
+    features: Mapping[int, int],
+    share: float,
+    total: float,
+    mode: int,
+    split: tuple[int, int, int],
+) -> float:
     """What is left of the effects of a mode, and of interactions if this mode is the one that is split."""
     size, groups = request.shape[mode], split[2] if mode == split[0] else 1
     count = total / size
     spread = LEFT * noise.weight * count
     found = noise.at(share) * REACH**2 * LEFT
-    left = _left(OFFSET_VARIANCE, (groups * found + spread) / count**2)
+    each_index, columns = (groups * found + spread) / count**2, features.get(mode, 0)
+    shared = FEATURE_VARIANCE if columns else 0.0
+    left = _left(OFFSET_VARIANCE - shared, each_index) + _left(shared, columns * each_index / size)
     if mode == split[0]:
         variance = INDEX_VARIANCE if groups == request.shape[split[1]] else GROUP_VARIANCE * (1 - 1 / groups)
         each = count / groups
@@ -184,4 +195,4 @@ def _shares() -> list[float]:
 
 
 def _left(prior: float, error: float) -> float:
-    return prior * error / (prior + error)
+    return prior * error / max(prior + error, 1e-300)
