@@ -84,8 +84,8 @@ class InputPerturbation(Mechanism):
     Parameters
     ----------
     noise : "laplace", "gaussian" (needs delta), "channel" (`value` and `slice_values` only: a random symbol per value,
-        drawn from the table that keeps the most information), or None: gaussian if delta is above 0, otherwise channel
-        under `value`, otherwise laplace
+        drawn from the table that keeps the most information), or None: channel under `value`, otherwise gaussian if
+        delta is above 0, otherwise laplace
     levels : the 2 to 32 public values that the channel distinguishes; each value is rounded to the nearest level.
         None: a histogram of the values is released first, and shows which levels there are (parts/marginal.py)
     default : under `entry` and `slice`, the public value of a missing cell; None: the middle of the bounds
@@ -114,12 +114,16 @@ class InputPerturbation(Mechanism):
     Examples
     --------
     >>> from tensorveil.models.cp import CP
-    >>> print(InputPerturbation().plan(CP(2), Bounds(1, 5), "value", 1.0, shape=(9, 8, 7)))
+    >>> plan = InputPerturbation().plan(CP(2), Bounds(1, 5), "value", 1.0, shape=(9, 8, 7))
+    >>> print(plan)  # doctest: +ELLIPSIS
     input perturbation, CP(rank=2), shape 9 x 8 x 7
     unit value: one observed value is replaced by any other; which cells are observed is public
     values clipped to [1, 5]
     price: epsilon 1 (asked for 1)
-    - marginal, 16 cells: Laplace
+    - marginal, 16 cells: counts of values in 16 cells of the bounds with discrete Laplace noise of scale 40; ...
+    - marginal, refined: counts of values in up to 256 cells with discrete Laplace noise of scale 40; ...
+    - marginal, refined twice: counts of values in up to 4,096 cells with discrete Laplace noise of scale 40; ...
+    - values: channel on levels of the marginal, epsilon 0.85; sensitivity 1 value [input-values]
     """
 
     noise: str | None = None
