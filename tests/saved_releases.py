@@ -34,7 +34,7 @@ def observations(seed=0, rows=None):
 
 
 def make(kind, **options):
-    """A release: pure, gaussian, joint, sampled, mixed, drawn, seeded or claimed."""
+    """A release: pure, gaussian, joint, joint sums, sampled, mixed, drawn, seeded or claimed."""
     if kind == "claimed":
         plan = tv.published.PublishedInput().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
         return tv.fit(observations(), plan, seed=3)
@@ -43,6 +43,7 @@ def make(kind, **options):
         "seeded": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "value", 0.0),
         "gaussian": (tv.WithOffsets(tv.GradientPerturbation(steps=5)), tv.Tucker((2, 2, 1)), "entry", 1e-6),
         "joint": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "slice:user", 1e-6),
+        "joint sums": (tv.SumPerturbation(), tv.CP(2), "slice:user", 1e-6),
         "sampled": (tv.GradientPerturbation(steps=4, sampling_probability=0.5), tv.CP(2), "entry", 1e-6),
         "mixed": (tv.WithOffsets(tv.InputPerturbation(solver="als")), tv.CP(2), "value", 1e-6),
         "drawn": (tv.InputPerturbation(solver="als"), tv.CP(2), "value", 0.0),

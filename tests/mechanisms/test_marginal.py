@@ -26,8 +26,8 @@ UNITS = ["value", "slice_values:0", "entry", "slice:0"]
 LITTLE = PureEvent(1000.0)
 
 
-def request(unit, shape=(200, 20), delta=1e-6, count=None):
-    return Request.checked(tv.CP(rank=1), BOUNDS, unit, 1.0, delta, shape, None, count, None)
+def request(unit, shape=(200, 20), delta=1e-6, count=None, epsilon=1.0):
+    return Request.checked(tv.CP(rank=1), BOUNDS, unit, epsilon, delta, shape, None, count, None)
 
 
 def asked(values, unit, event, seed=0):
@@ -110,11 +110,12 @@ def test_no_histogram_has_more_cells_than_the_plan_counts(unit):
     assert (marginal.first[0], marginal.last[-1]) == (-VALUE_STEPS, VALUE_STEPS + 1)
 
 
-def test_the_share_falls_with_the_public_number_of_units():
+def test_the_share_falls_with_the_public_number_of_units_and_with_epsilon():
     assert marginal_share(request("value", count=1000)) == 0.15
-    assert marginal_share(request("value", count=100_000)) == pytest.approx(0.04)
-    assert marginal_share(request("entry", delta=0.0, count=10**7)) == 0.02
-    assert marginal_share(request("slice:0", shape=(50_000, 3), count=10**9)) == pytest.approx(0.08)
+    assert marginal_share(request("value", count=100_000)) == pytest.approx(0.02)
+    assert marginal_share(request("value", count=100_000, epsilon=2.0)) == pytest.approx(0.01)
+    assert marginal_share(request("entry", delta=0.0, count=10**7)) == 0.005
+    assert marginal_share(request("slice:0", shape=(50_000, 3), count=10**9)) == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])

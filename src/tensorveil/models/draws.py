@@ -90,6 +90,13 @@ class PosteriorDraws:
     def __len__(self) -> int:
         return len(self.sigmas)
 
+    def tells_of(self, mode: int) -> bool:
+        """Whether any number of this mode's rows or offsets is not zero in any draw."""
+        model = self.family.zeros(self.shape)
+        first, own = int(model.block_starts[mode]), 1 + sum(self.shape[:mode])
+        rows = self.parameters[:, first : first + model.factors[mode].size]
+        return bool(rows.any() or self.offsets[:, own : own + self.shape[mode]].any())
+
     def latent_means(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
         """m_s of checked coordinates, one row per draw."""
         model = self.family.zeros(self.shape)

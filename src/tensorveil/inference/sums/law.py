@@ -16,8 +16,8 @@ from tensorveil.models.draws import expected_values
 
 Floats = NDArray[np.float64]
 
-POINTS = np.linspace(-12.0, 12.0, 961)  # latent numbers
-MEANS = np.linspace(-8.0, 8.0, 257)  # latent means that expectations are tabulated at
+POINTS = np.linspace(-12.0, 12.0, 481)  # latent numbers
+MEANS = np.linspace(-8.0, 8.0, 161)  # latent means that expectations are tabulated at
 MOST_EARLIER = 48
 BISECTIONS = 40
 SMALLEST_VARIANCE = 1e-9

@@ -24,8 +24,8 @@ STAGES = {  # name -> what is noised
     "marginal, refined": "counts of values in up to 256 cells",
     "marginal, refined twice": "counts of values in up to 4,096 cells",
 }
-SMALLEST_SHARE, LARGEST_SHARE = 0.02, 0.15  # of the budget
-WELL_COUNTED = 4000.0  # units times share: at epsilon 1 noise on a count is then of scale 0.15 % of the units (`value`)
+SMALLEST_SHARE, LARGEST_SHARE = 0.005, 0.15  # of the budget
+WELL_COUNTED = 2000.0  # units times share times epsilon: noise on a count is then of scale 0.3 % of the units (`value`)
 
 WHOLE_BOUNDS = np.arange(-VALUE_STEPS, VALUE_STEPS + 1, 2 * VALUE_STEPS // PARTS, dtype=np.int64)
 WHOLE_BOUNDS[-1] += 1  # the highest step belongs to the last cell
@@ -33,9 +33,9 @@ WHOLE_BOUNDS.setflags(write=False)
 
 
 def marginal_share(request: Request) -> float:
-    """The share of the budget for all three stages together; it falls with the public number of units."""
+    """The share of the budget for all three stages together; it falls with the public number of units and epsilon."""
     units = request.shape[request.unit.mode_number] if request.unit.whole_slices else request.count_or_guess
-    return min(max(WELL_COUNTED / units, SMALLEST_SHARE), LARGEST_SHARE)
+    return min(max(WELL_COUNTED / (units * request.epsilon), SMALLEST_SHARE), LARGEST_SHARE)
 
 
 def marginal_shares(request: Request, share: float | None = None) -> list[float]:
