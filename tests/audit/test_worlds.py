@@ -139,7 +139,7 @@ def test_a_range_that_is_read_off_the_data_refutes_the_published_claim():
     assert found.verdict == "refuted"
 
 
-@pytest.mark.parametrize("stated", [1.0, 0.05])
+@pytest.mark.parametrize("stated", [1.0, pytest.param(0.05, marks=pytest.mark.slow)])
 def test_sums_are_refuted_only_where_their_sensitivity_is_stated_too_low(stated, monkeypatch):
     change = Change(Norm.L1, stated, CONTRIBUTION_GRID)
     monkeypatch.setattr(RowSums, "sensitivity", lambda self, unit: (change,))

@@ -78,7 +78,7 @@ def test_it_sees_through_noise_of_a_known_law(law):
     else:
         scale = 3.0
         released = stars(np.clip(scale * values, -1, 1), 0.9, generator, 10)
-    run = Posterior(sweeps=80, chains=2).solve(where, released, CP(2), data.truth.shape)
+    run = Posterior(sweeps=160).solve(where, released, CP(2), data.truth.shape)
     predicted = run.draws.predict(data.test.coordinates, run.offsets) / scale
     assert np.sqrt(np.mean((predicted - truth) ** 2)) < 0.75 * data.truth.std()
 
