@@ -28,6 +28,7 @@ MOST_RANGE = 250.0  # of the cuts, in units of the residual spread
 LEAST_INFORMATION = 1e-3  # of the largest, far from all cuts
 SHARES_ROUNDS = 500  # of expectation and maximisation; slow where few symbols tell two levels apart
 SMALLEST_SHARE = 1e-12  # of a level
+MOST_WORTH = 200.0  # observations: the link makes the marginal normal to some 10 % of its variance
 SURE = 1e-7  # a cumulative share is this far from 0 and 1
 
 
@@ -80,6 +81,7 @@ class Released:
         self.known: Floats = (scale.masses + SURE) / (scale.masses + SURE).sum()
         worth = min(1 / (4 * error**2), float(len(numbers)))  # of the marginal, in observations
         self.counted = worth * self.known + 0.5
+        self.worth = min(1 / max(scale.doubt, SURE) ** 2, float(len(numbers)), MOST_WORTH)  # of mean and spread
         self.shares = self._likeliest_shares(error)
         knots = np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]])
         middles = (knots[1:] + knots[:-1]) / 2
@@ -147,12 +149,14 @@ class Released:
         return np.concatenate([[cuts[0] - stretch * before], cuts, [cuts[-1] + stretch * beyond]])
 
     def log_likelihood(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats]:
-        """Log likelihood and prior of cuts, and the shares of the levels.
+        """Log likelihood and prior of cuts, and what all means together give: shares of the levels, or moments.
 
         Both are functions of the weights of symbols at places of the means (`scored_rows.spread_means`).
         """
         value, _, _, shares = self._law(coordinates, places, weights)
-        return value, shares
+        if self.scale.free:
+            return value, shares
+        return value, np.array(self._moments(coordinates, places, weights[:, :, 0].sum(axis=0)))
 
     def equations(
         self, coordinates: Floats, places: Floats, weights: Floats, chosen: Integers
@@ -171,7 +175,11 @@ class Released:
         flat = changes.reshape(len(chosen), -1)
         g = flat @ (weights[:, :, 0].T / chances).ravel()
         H = (flat * (np.maximum(counts, 0.0)[:, None] / chances).ravel()) @ flat.T
-        if self.scale.free:
+        if not self.scale.free:
+            mean, square, unit = self._moments(coordinates, places, counts)
+            g += self.worth * np.array([mean / (square * unit), 1 - 1 / square])[chosen]
+            H += self.worth * np.diag([1 / (square * unit**2), 2 / square])[np.ix_(chosen, chosen)]
+        else:
             moved = (counts @ density / counts.sum())[chosen]
             change = np.zeros((len(chosen), len(shares)))
             change[np.arange(len(chosen)), chosen] = moved
@@ -188,8 +196,18 @@ class Released:
         shares = np.maximum(counts @ levels / counts.sum(), SMALLEST_SHARE)
         if self.scale.free:  # the marginal, as so many observations, and half a one of each level
             value += float(self.counted @ np.log(shares))
+        else:  # so many observations with mean 0 and variance 1 in the link's units
+            mean, square, _ = self._moments(coordinates, places, counts)
+            value -= self.worth / 2 * (math.log(square) + (1 + mean**2) / square)
         value -= self._log_unit(coordinates)
         return value, chances, density, shares
+
+    def _moments(self, coordinates: Floats, places: Floats, counts: Floats) -> tuple[float, float, float]:
+        """Mean and variance of all latent numbers in units of the link, and that unit."""
+        unit = math.exp(coordinates[1])
+        mean = float(counts @ places / counts.sum())
+        variance = float(counts @ (places - mean) ** 2 / counts.sum())
+        return (mean - float(coordinates[0])) / unit, (variance + 1) / unit**2, unit
 
     def _log_unit(self, coordinates: Floats) -> float:
         """Minus the log prior density of the cuts, which is even up to their unit: their range, or the link's."""
@@ -214,15 +232,21 @@ class Released:
     def table(self, coordinates: Floats, reach: float, now: Floats | None = None) -> Table:
         """What symbols tell of means from -reach to reach, with given cuts.
 
-        What the marginal tells of all means together is spread over them: how it changes with one of them, if the
-        levels have the shares of `now`.
+        What the marginal tells of all means together is spread over them: how it changes with one of them, if shares
+        or moments are those of `now` (`log_likelihood`).
         """
         cuts, places = self.cuts(coordinates), self.places(reach)
         levels, chances, scores, density = self._chances(cuts, places)
         information = (scores**2 * chances).sum(axis=1)
         information = np.maximum(information, LEAST_INFORMATION * float(information.max()))
         values = np.stack([np.log(chances).T, scores.T], axis=2)
-        if self.scale.free and now is not None:
+        if now is not None and self.scale.free:
             told = self.counted / now / len(self)
             values += np.column_stack([levels @ told, density @ np.diff(told)])
+        elif now is not None:
+            mean, square, unit = now.tolist()
+            away = places - coordinates[0] - unit * mean
+            steep, bent = mean / (square * unit), (1 / square - (1 + mean**2) / square**2) / (2 * unit**2)
+            part = self.worth / len(self)
+            values -= part * np.column_stack([steep * away + bent * away**2, steep + 2 * bent * away])
         return Table(cuts, reach, np.ascontiguousarray(values), information)

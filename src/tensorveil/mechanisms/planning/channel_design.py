@@ -24,7 +24,7 @@ from tensorveil.privacy.noise.channels import TOTAL, Channel
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-RESIDUAL_SHARES = (0.05, 0.2, 0.6, 0.85)  # of the latent variance that is not known of a value: dense traffic to ratings
+RESIDUAL_SHARES = (0.05, 0.2, 0.6, 0.85)  # of the latent variance, not known of a value: dense traffic to ratings
 CENTRES = np.concatenate(([0.001], (np.arange(23) + 0.5) / 23, [0.999]))  # quantiles of what is known
 STEPS = 25  # of Frank and Wolfe, at most
 SMALL_GAP = 1e-3  # of the squared error
