@@ -59,11 +59,11 @@ figures: setup
 bench: setup
 	$(BIN)/python benchmarks/speed.py $(if $(QUICK),--quick)
 
-# make accuracy          error against epsilon on all data, five seeds a row (hours); real data: TENSORVEIL_DATA
-# make accuracy QUICK=1  MovieLens 100K, unit value, two seeds (under 25 minutes)
+# make accuracy          error against epsilon on all data, five seeds per row (hours; what is there is not run again)
+# make accuracy QUICK=1  MovieLens 100K under value, one row per other data set (under 25 minutes)
+# real data: the folder that TENSORVEIL_DATA names
 accuracy: setup
-	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick) --json benchmarks/results/accuracy.json \
-	    --picture benchmarks/results/accuracy.svg
+	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
 
 clean:
 	rm -rf .venv demo-output .mypy_cache .pytest_cache .ruff_cache

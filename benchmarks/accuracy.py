@@ -1,150 +1,91 @@
-"""Accuracy against epsilon: python benchmarks/accuracy.py [--quick] [--json OUT] [--picture SVG].
+"""Accuracy against epsilon: `python benchmarks/accuracy.py [--quick] [--only REGEX]`, or `make accuracy`.
 
-One table: data x unit x epsilon x method. Ours runs with the defaults of `mechanism="auto"`; beside it stand the floors
-(global mean, private mean), the paper's baseline and its published algorithms (claimed), ours without privacy, plain
-DP-SGD, and peers that are installed. Real data come from the folder that TENSORVEIL_DATA names. Noise is seeded, so
-that a table can be made again; such releases are not for publication.
+Data x unit x epsilon x method, several seeds each. Ours runs with the defaults of `tensorveil complete`; beside it are
+floors, plain baselines, the paper's algorithms, and peers that are installed. Real data come from the folder that
+TENSORVEIL_DATA names. Noise is seeded, so that a table can be made again; such releases are not for publication.
+
+Rows are appended to a file as they come (results/accuracy.jsonl), and a run whose row of the same version of the code
+is there is not repeated. The page and the pictures beside it are made from that file alone.
 """
 
+from __future__ import annotations
+
 import argparse
-import json
-import math
-import multiprocessing
 import os
-import statistics
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+import time
 from pathlib import Path
 
-import datasets
-import methods
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
+from accuracies import baselines, grid, halves, page, pictures, running
+from accuracies.measuring import Row
 
-SEEDS, QUICK_SEEDS = 5, 2
-Found = tuple[float, float | None]  # error, coverage
-Task = tuple[datasets.Case, methods.Method, float | None]
-KEYS = ("data", "split", "unit", "epsilon", "delta", "method", "status")
-
-
-def measured(
-    case: datasets.Case, method: methods.Method, epsilon: float | None, seed: int
-) -> tuple[float, float | None]:
-    """Error of one run, and the share of test values inside its 90 % intervals."""
-    drawn = case.draw(seed)
-    predicted, inside = method.predict(drawn, epsilon, seed)
-    return drawn.error(predicted), inside
-
-
-def row(task: Task, found: list[Found]) -> dict:
-    """One row: mean and standard error over noise seeds (and data draws, where the data are drawn)."""
-    case, method, epsilon = task
-    errors = [error for error, _ in found]
-    covered = [inside for _, inside in found if inside is not None]
-    made = {"data": case.data, "split": case.split, "unit": case.unit, "epsilon": epsilon}
-    made |= {"delta": case.delta_of(method), "method": method.name, "status": method.status}
-    made["rmse_mean"] = statistics.fmean(errors)
-    made["rmse_se"] = statistics.stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else None
-    made["seeds"] = len(errors)
-    return made | ({"coverage_90": statistics.fmean(covered)} if covered else {})
-
-
-def work(quick: bool, wanted: list[str] | None, units: list[str] | None) -> Iterator[Task]:
-    """Every row that is to be measured."""
-    for case in datasets.cases(quick):
-        if (wanted and case.data not in wanted) or (units and case.unit not in units):
-            continue
-        for method in methods.methods(case, quick):
-            for epsilon in case.epsilons if method.private else (None,):
-                yield case, method, epsilon
-
-
-def pin(cores: "multiprocessing.Queue[int]") -> None:
-    """A process a core, each with one thread: faster than threads that wait for each other."""
-    os.sched_setaffinity(0, {cores.get()})
+RESULTS = Path(__file__).parent / "results"
+SEEDS, QUICK_SEEDS = 5, 1
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="MovieLens 100K, unit value, few seeds: under 25 minutes")
-    parser.add_argument("--json", type=Path, help="file for the rows; rows of other data and units in it stay")
-    parser.add_argument("--picture", type=Path, help="file for the picture (SVG) of all rows")
-    parser.add_argument("--data", nargs="*", help="only these data sets")
-    parser.add_argument("--unit", nargs="*", help="only these units")
-    parser.add_argument("--seeds", type=int, help="noise seeds a row")
+    """Run what is missing, then write page and pictures."""
+    parser = argparse.ArgumentParser(
+        description="Accuracy against epsilon; rows, page and pictures go to benchmarks/results."
+    )
+    parser.add_argument("--quick", action="store_true", help="MovieLens 100K under value, one row per other data set")
+    parser.add_argument("--only", metavar="REGEX", help="only runs whose name matches, e.g. '^filmtrust value 5 ours'")
+    parser.add_argument("--seeds", type=int, help=f"seeds per row (default {SEEDS}; quick {QUICK_SEEDS})")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: cores)")
+    parser.add_argument("--again", action="store_true", help="also runs whose row of this version is there")
+    parser.add_argument("--development", action="store_true", help="train halves and other seeds: to make choices")
+    parser.add_argument("--tag", help="version to write into rows and to compare with, instead of the code's digest")
+    parser.add_argument("--rows", type=Path, help="file of the rows; page and pictures are written beside it")
+    parser.add_argument("--list", action="store_true", help="only print the names of the runs that are missing")
+    parser.add_argument("--page-only", action="store_true", help="only write page and pictures from the rows")
     options = parser.parse_args()
+    rows: Path = options.rows or RESULTS / ("development.jsonl" if options.development else "accuracy.jsonl")
     seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
-    tasks = list(work(options.quick, options.data, options.unit))
-    measured_here = {(case.data, case.unit) for case, _, _ in tasks}
-    earlier = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
-    kept = [old for old in earlier if (old["data"], old["unit"]) not in measured_here]
-    rows = []
-    for made in run(tasks, seeds):
-        rows.append(made)
-        if options.json:
-            write(options.json, json.dumps(kept + rows, indent=1))
-    console = Console(width=140)
-    console.print(table(rows))
-    for text in (*datasets.left_out(), *methods.left_out()):
-        console.print(text)
-    if options.picture:
-        import pictures
-
-        pictures.draw_accuracy(kept + rows, options.picture)
-
-
-def run(tasks: list[Task], seeds: int) -> Iterator[dict]:
-    """Rows in the order of the tasks, every core at work; where a run fails, the error names its row."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes: a core each
-    context = multiprocessing.get_context("spawn")
-    cores = context.Queue()
-    available = sorted(os.sched_getaffinity(0))
-    for core in available:
-        cores.put(core)
-    with (
-        Progress(console=Console(file=sys.stderr), transient=True) as bar,
-        ProcessPoolExecutor(len(available), context, pin, (cores,)) as pool,
-    ):
-        counts = [seeds if method.random else 1 for _, method, _ in tasks]
-        line = bar.add_task("", total=sum(counts))
-        futures = [
-            [pool.submit(measured, *task, seed) for seed in range(n)] for task, n in zip(tasks, counts, strict=True)
-        ]
-        try:
-            for task, mine in zip(tasks, futures, strict=True):
-                case, method, epsilon = task
-                bar.update(line, description=f"{case.data} {case.split} {case.unit} {method.name} {epsilon or ''}")
-                found = []
-                for future in mine:
-                    found.append(future.result())
-                    bar.advance(line)
-                yield row(task, found)
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            error.add_note(f"in {case.data} {case.split}, unit {case.unit}, {method.name}, epsilon {epsilon}")
-            raise
+    asked = grid.selected(grid.runs(seeds, options.development), options.only, options.quick)
+    wanted = asked if options.again else running.missing(asked, running.read_rows(rows), options.tag)
+    if options.list:
+        print("\n".join(map(str, wanted)))
+        return
+    failed = 0
+    if not options.page_only:
+        for note in (*halves.left_out(), *baselines.left_out()):
+            print(note, file=sys.stderr)
+        print(f"{len(wanted)} of {len(asked)} runs are missing; {options.workers} processes", file=sys.stderr)
+        started = time.monotonic()
+        for done, row in enumerate(running.run_all(wanted, rows, options.workers, options.tag), 1):
+            failed += "error" in row
+            print(f"{done}/{len(wanted)} {time.monotonic() - started:.0f} s  {told(row)}", flush=True)
+    write(rows)
+    if failed:
+        sys.exit(f"{failed} runs failed; they are listed at the end of {rows.with_suffix('.md')}")
 
 
-def write(path: Path, text: str) -> None:
-    """Whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(path.suffix + ".part")
-    aside.write_text(text)
-    aside.replace(path)
+def told(row: Row) -> str:
+    """A row as one line for a person."""
+    epsilon = "inf" if row["epsilon"] is None else f"{row['epsilon']:g}"
+    name = f"{row['data']}, {row['unit']}, {epsilon}, {row['method']}, {row['variant']}, seed {row['seed']}"
+    if "error" in row:
+        return f"{name}: {row['error']}"
+    parts = [f"RMSE {row['rmse']:.4f}", f"MAE {row['mae']:.4f}"]
+    if "coverage" in row:
+        tenths = row["tenths"]
+        parts.append(f"coverage {row['coverage']:.3f} (tenths {tenths[0]:.2f} ... {tenths[-1]:.2f})")
+    parts += [f"R-hat {row['rhat']:.3f}"] if "rhat" in row else []
+    parts += [f"{row['sweeps']} sweeps"] if "sweeps" in row else []
+    return f"{name}: {', '.join(parts)}, {row['seconds']:.1f} s"
 
 
-def table(rows: list[dict]) -> Table:
-    """The rows as a person reads them."""
-    shown = Table(title="RMSE (synthetic data: as a fraction of the truth's standard deviation)")
-    for name in (*KEYS, "RMSE", "coverage of 90 %"):
-        shown.add_column(name, justify="right" if name in ("epsilon", "delta", "RMSE") else "left")
-    for row in rows:
-        error = f"{row['rmse_mean']:.4f}" + (f" ± {row['rmse_se']:.4f}" if row["rmse_se"] is not None else "")
-        coverage = f"{row['coverage_90']:.3f}" if "coverage_90" in row else ""
-        shown.add_row(*("" if row[key] is None else str(row[key]) for key in KEYS), error, coverage)
-    return shown
+def write(path: Path) -> None:
+    """The file of rows without those that later ones replace, and page and pictures beside it."""
+    rows = running.read_rows(path)
+    if not rows:
+        sys.exit(f"{path} must hold rows, got none; run without --page-only first")
+    running.write_rows(path, rows)
+    written, errors, coverage = (path.with_name(path.stem + end) for end in (".md", ".svg", "_coverage.svg"))
+    written.write_text(page.page(rows, path.stem))
+    pictures.draw_errors(rows, errors)
+    pictures.draw_coverage(rows, coverage)
+    print(f"wrote {path}, {written.name}, {errors.name} and {coverage.name}")
 
 
 if __name__ == "__main__":

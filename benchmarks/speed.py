@@ -28,10 +28,11 @@ from workloads import NOISE, SIZES, Workload, workload
 from yardstick import Yardstick, compiler
 
 import tensorveil as tv
-from tensorveil.inference.posterior.laws import NoisyNumbers
 from tensorveil.inference.posterior.sampler import Posterior
+from tensorveil.inference.values.noisy import Noisy, released_numbers
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
+from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.block_updates import Entries, update_blocks
 from tensorveil.solvers.gradient_sums import joint_sums, local_order
@@ -231,11 +232,11 @@ def private_sweep(observations: tv.Observations, rank: int) -> float:
 
 
 def gibbs_sweep(data: Workload, modes: int = 3) -> float:
-    """Seconds of one sweep of the posterior, over all modes or the first two."""
+    """Seconds of one sweep of one chain of the posterior, over all modes or the first two."""
     times: list[float] = []
-    law = NoisyNumbers(np.clip(data.values / 5, -1, 1))
+    law = released_numbers(Noisy(np.clip(data.values / 5, -1, 1), 0.01), False, VALUE_STEPS)
     where = np.ascontiguousarray(data.coordinates[:, :modes])
-    Posterior(sweeps=8 if len(data) > 10**6 else 40, pattern=False).solve(
+    Posterior(sweeps=8 if len(data) > 10**6 else 40, chains=1, pattern=False).solve(
         where, law, CP(data.rank), data.shape[:modes], progress=lambda *_: times.append(time.perf_counter())
     )
     return float(np.diff(times).min())

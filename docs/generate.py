@@ -29,7 +29,7 @@ public side    Bounds + unit + CP | Tucker + mechanism + (epsilon, delta)
                     |
                +-------------- Vault ---------------+
 Observations --clip--> shards, in canonical order   |   the only object that holds private values
-               |  answer, values, symbols, choose   |   every way out adds noise and uses up a paid stage
+               |  answer, values, symbols           |   every way out adds noise and uses up a paid stage
                +------------------------------------+
                     |  answers: numbers with a known noise law
                     v

@@ -34,7 +34,7 @@ def observations(seed=0, rows=None):
 
 
 def make(kind, **options):
-    """A release: pure, gaussian, joint, sampled, mixed, drawn, seeded or claimed."""
+    """A release: pure, gaussian, joint, joint sums, sampled, mixed, drawn, seeded or claimed."""
     if kind == "claimed":
         plan = tv.published.PublishedInput().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
         return tv.fit(observations(), plan, seed=3)
@@ -43,6 +43,7 @@ def make(kind, **options):
         "seeded": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "value", 0.0),
         "gaussian": (tv.WithOffsets(tv.GradientPerturbation(steps=5)), tv.Tucker((2, 2, 1)), "entry", 1e-6),
         "joint": (tv.StatisticPerturbation(sweeps=1), tv.CP(2), "slice:user", 1e-6),
+        "joint sums": (tv.SumPerturbation(), tv.CP(2), "slice:user", 1e-6),
         "sampled": (tv.GradientPerturbation(steps=4, sampling_probability=0.5), tv.CP(2), "entry", 1e-6),
         "mixed": (tv.WithOffsets(tv.InputPerturbation(solver="als")), tv.CP(2), "value", 1e-6),
         "drawn": (tv.InputPerturbation(solver="als"), tv.CP(2), "value", 0.0),
@@ -62,9 +63,10 @@ def with_draws(release, count=3):
         rng.normal(size=(count, release.factors.parameters.size)),
         0.1 * rng.normal(size=(count, 1 + sum(shape))),
         rng.uniform(0.2, 0.4, count),
-        rng.uniform(0.0, 0.1, count),
-        np.sort(rng.uniform(-1, 1, (count, 4)), axis=1),
+        np.sort(rng.uniform(-1, 1, (count, 6)), axis=1),
         np.linspace(-1, 1, 5),
+        np.linspace(-1, 1, 5),
+        np.array([48, 4, 1.02, 120.0]),
     )
     return dataclasses.replace(release, model=dataclasses.replace(release.model, draws=draws))
 

@@ -28,12 +28,10 @@ MODULES = (
     "tensorveil.privacy.queries.moments",
     "tensorveil.privacy.queries.rows.exact_rows",
     "tensorveil.privacy.queries.rows.normal_equations",
-    "tensorveil.privacy.queries.sums.pairs",
+    "tensorveil.privacy.queries.sums.lengths",
     "tensorveil.privacy.queries.sums.row_sums",
-    "tensorveil.privacy.queries.sums.totals",
-    "tensorveil.privacy.queries.sums.weighted_sums",
-    "tensorveil.privacy.queries.values.choices",
     "tensorveil.privacy.queries.values.dense",
+    "tensorveil.privacy.queries.values.histogram",
     "tensorveil.privacy.queries.values.symbols",
     "tensorveil.privacy.queries.values.values",
 )
@@ -115,7 +113,8 @@ def main() -> None:
     if len(sys.argv) != 2 or sys.argv[1] not in THEOREMS:
         raise SystemExit(f"NAME must be one of {', '.join(THEOREMS)}, got {' '.join(sys.argv[1:]) or 'nothing'}")
     theorem = sys.argv[1]
-    locked = json.loads(LOCK.read_text()) if LOCK.exists() else {}
+    before = json.loads(LOCK.read_text()) if LOCK.exists() else {}
+    locked = {name: found for name, found in before.items() if name in THEOREMS}
     locked[theorem] = hashes(theorem)
     aside = LOCK.with_suffix(".part")
     aside.write_text(json.dumps(locked, indent=1, sort_keys=True) + "\n")

@@ -17,7 +17,8 @@ from tensorveil.privacy import vault as vaults
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.queries.base import Change, Query
 from tensorveil.privacy.queries.rows import normal_equations, own_rows
-from tensorveil.privacy.queries.sums import row_sums, totals
+from tensorveil.privacy.queries.sums import row_sums
+from tensorveil.privacy.queries.values import histogram
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.solvers.start import public_start
 
@@ -45,7 +46,7 @@ def largest(unit, delta=1e-6, mechanism=None, limit=12, observations=OBSERVATION
 
 
 def dense_largest(unit):
-    return largest(unit, limit=8, mechanism=tv.StatisticPerturbation(), observations=DENSE, epsilon=16.0)
+    return largest(unit, 1e-5, limit=8, mechanism=tv.StatisticPerturbation(), observations=DENSE, epsilon=16.0)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Total(Query):
     scale: int = 1
 
     def theorem(self, unit):
-        return "level"
+        return "histogram"
 
     def of(self, shard):
         total = shard.steps.sum() * (3 if self.bug == "unclipped" else 1)
@@ -80,7 +81,7 @@ class Totals(Mechanism):
     def design(self, request):
         (event,) = split_budget(request, [1.0], 1)
         sensitivity = Sensitivity(None, Norm.L1, "2 or 1")
-        return Design((Stage("total", "level", event, sensitivity, Law.LAPLACE, "total"),), None, 1)
+        return Design((Stage("total", "histogram", event, sensitivity, Law.LAPLACE, "total"),), None, 1)
 
     def run(self, vault, plan, progress=no_progress):
         (data,) = vault._shards
@@ -183,14 +184,14 @@ def test_weights_that_forget_how_active_a_slice_is_are_caught(monkeypatch):
 
 
 @pytest.mark.parametrize("unit", ["slice_values:0", "slice:0"])
-def test_weights_whose_squares_add_up_to_one_are_not_enough_for_the_level(unit, monkeypatch):
-    """Sum of squares <= 1 is enough only with one observation of a slice in a row."""
+def test_weights_whose_squares_add_up_to_one_are_not_enough_for_a_histogram(unit, monkeypatch):
+    """Sum of squares <= 1 is enough only with one observation of a slice in a cell."""
 
     def squares(data, rows, pure):
         slices = data.index(0)
         return 1 / np.sqrt(np.bincount(slices, minlength=data.shape[0]))[slices]
 
-    monkeypatch.setattr(totals, "slice_weights", squares)
+    monkeypatch.setattr(histogram, "slice_weights", squares)
     with pytest.raises(ReplayError, match="declared sensitivity"):
         largest(unit, limit=None)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.inference.owners import owner_rows
+from tensorveil.inference.owners import with_owners
 from tensorveil.models.block_features import block_features, largest_feature
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
@@ -22,8 +22,9 @@ def test_an_owner_finds_offset_and_row_together(family):
     where = np.tile(where, (400, 1))
     features = block_features(model, where, 0)
     truth = 0.2 + features @ np.linspace(-0.3, 0.3, features.shape[1])
-    offsets, rows = owner_rows(where, truth, Completion(Offsets.none(3), model, 1.0, 5.0, 0), 0)
-    np.testing.assert_allclose(offsets[2] + features @ rows[2], truth, atol=0.02)
+    found = with_owners(Completion(Offsets.none(3), model, 1.0, 5.0, 0), where, truth, 0)
+    offsets, rows = found.offsets.modes[0], found.factors.factors[0]
+    np.testing.assert_allclose(found.centred(where), truth, atol=0.02)
     assert not np.delete(rows, 2, axis=0).any()
     assert not np.delete(offsets, 2).any()
 
@@ -32,6 +33,7 @@ def test_no_row_adds_more_than_its_limit():
     model = public_start(tv.CP(rank=2), SHAPE, std=0.5)
     where = np.argwhere(np.ones(SHAPE)).astype(np.uint32)
     wild = np.random.default_rng(1).choice([-1e4, 1e4], len(where))
-    offsets, rows = owner_rows(where, wild, Completion(Offsets.none(3), model, 1.0, 5.0, 0), 0)
+    found = with_owners(Completion(Offsets.none(3), model, 1.0, 5.0, 0), where, wild, 0)
+    offsets, rows = found.offsets.modes[0], found.factors.factors[0]
     assert np.abs(offsets).max() <= 2
     assert np.linalg.norm(rows, axis=1).max() * largest_feature(model, 0) <= 4 * (1 + 1e-12)

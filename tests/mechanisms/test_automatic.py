@@ -59,5 +59,5 @@ def test_an_unknown_name_is_refused():
 def test_complete_takes_auto_and_names():
     data = tv.Observations(np.argwhere(np.ones((6, 5))), np.linspace(1, 5, 30), (6, 5))
     for mechanism, name in (("auto", "input"), ("sums", "sums"), ("statistic", "statistic")):
-        release = tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", 1.0, mechanism=mechanism)
+        release = tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", 3.0, mechanism=mechanism)
         assert release.plan.mechanism.name == name

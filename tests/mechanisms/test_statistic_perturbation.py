@@ -124,7 +124,7 @@ def test_without_delta_matrices_cannot_be_noised():
             tv.StatisticPerturbation().plan(tv.CP(rank=1), BOUNDS, unit, 1.0, shape=(4, 4))
 
 
-@pytest.mark.parametrize("options", [{"sweeps": 0}, {"level_share": 0.0}, {"level_share": 1.0}])
+@pytest.mark.parametrize("options", [{"sweeps": 0}, {"marginal_share": 0.0}, {"offsets_share": 1.0}])
 def test_wrong_options_are_errors(options):
     with pytest.raises(tv.InputError):
         tv.StatisticPerturbation(**options)

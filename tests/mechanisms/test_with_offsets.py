@@ -18,7 +18,9 @@ def additive(seed=0):
     return where, (3.2 + sum(parts)).ravel()
 
 
-@pytest.mark.parametrize("inner", [tv.GradientPerturbation(), tv.InputPerturbation(), tv.StatisticPerturbation()])
+@pytest.mark.parametrize(
+    "inner", [tv.GradientPerturbation(), tv.InputPerturbation(solver="als"), tv.StatisticPerturbation()]
+)
 def test_offsets_explain_what_is_additive_before_the_mechanism_starts(inner):
     where, truth = additive()
     plan = tv.WithOffsets(inner).plan(tv.CP(rank=2), BOUNDS, "value", 10.0, 1e-6, shape=SHAPE)
@@ -61,7 +63,9 @@ def test_a_share_is_between_zero_and_one(share):
 @pytest.mark.parametrize("unit", ["value", "slice_values:0"])
 @pytest.mark.parametrize("epsilon, delta", [(1.0, 1e-6), (4.0, 1e-5), (4.0, 0.0)])
 def test_input_perturbation_can_come_after_offsets_at_any_budget(unit, epsilon, delta):
-    plan = tv.WithOffsets(tv.InputPerturbation()).plan(tv.CP(rank=2), BOUNDS, unit, epsilon, delta, shape=SHAPE)
+    plan = tv.WithOffsets(tv.InputPerturbation(solver="als")).plan(
+        tv.CP(rank=2), BOUNDS, unit, epsilon, delta, shape=SHAPE
+    )
     assert 0.9 * epsilon <= plan.epsilon <= epsilon
 
 
@@ -69,3 +73,9 @@ def test_input_perturbation_can_come_after_offsets_at_any_budget(unit, epsilon, 
 def test_what_comes_after_offsets_is_a_mechanism(wrong):
     with pytest.raises(tv.InputError, match="mechanism must be an instance"):
         tv.WithOffsets(wrong)
+
+
+@pytest.mark.parametrize("inner", [tv.InputPerturbation(), tv.SumPerturbation()])
+def test_a_mechanism_that_learns_offsets_itself_is_refused(inner):
+    with pytest.raises(tv.InputError, match="learn offsets itself"):
+        tv.WithOffsets(inner).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=SHAPE)

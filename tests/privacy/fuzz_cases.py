@@ -21,13 +21,13 @@ MOST_CELLS = 2000
 # by the name of a mechanism's option; one that no mechanism has is never used
 OPTIONS = {
     "noise": ("laplace", "gaussian", "channel"),
-    "levels": ("continuous", (0, 1, 2), (1, 2, 3, 4, 5)),
+    "levels": ((0, 1, 2), (1, 2, 3, 4, 5)),
     "solver": ("als",),
     "form": ("rows", "gaussian"),
     "steps": (1, 2, 4),
     "sampling_probability": (0.5, 0.05),
     "sweeps": (1, 2, 3),
-    "level_share": (0.02, 0.5),
+    "marginal_share": (0.02, 0.5),
     "offsets_share": (0.1, 0.6),
     "blocks": ((0,), ("offsets:1",), ("offsets:0", 1, 0), ("core",), (1, "core", 1)),
     "first_share": (0.1, 0.8),

@@ -11,7 +11,7 @@ from scipy.special import log_ndtr
 
 from tensorveil.audit.replays import NoisyCall, ReplayError
 from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.noise.channels import TOTAL, Channel, between_levels
+from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.plan import Plan
 
 TOLERANCE = 1e-9  # relative: logarithms and square roots
@@ -38,14 +38,6 @@ def gaussian_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Frac
     return squares * (Fraction(mine.parameters["grid"]) / Fraction(mine.parameters["noise_std"])) ** 2
 
 
-def choice_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Fraction:
-    """The largest log ratio of the exponential mechanism's chances."""
-    slope = mine.parameters["epsilon"] / (2 * mine.parameters["sensitivity"])
-    chances = [slope * (call.statistic - call.statistic.max()) for call in (mine, theirs)]
-    logs = [one - math.log(np.exp(one).sum()) for one in chances]
-    return Fraction(float(np.abs(logs[0] - logs[1]).max()))
-
-
 def channel_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Fraction:
     """The largest log ratio of the symbols' chances, summed over values; those of one cell are a multiset."""
     channel = mine.parameters["channel"]
@@ -57,21 +49,11 @@ def channel_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Fract
     return Fraction(math.fsum(_log_ratio(channel, one[1], other[1]) for one, other in pairs))
 
 
-def _log_ratio(channel: Channel, one: float, other: float) -> float:
-    first, second = _chances(channel, one), _chances(channel, other)
+def _log_ratio(channel: Channel, one: int, other: int) -> float:
+    first, second = channel.counts[one].tolist(), channel.counts[other].tolist()
     if any((a == 0) != (b == 0) for a, b in zip(first, second, strict=True)):
         return math.inf
     return max(abs(math.log(a) - math.log(b)) for a, b in zip(first, second, strict=True) if a)
-
-
-def _chances(channel: Channel, value: float) -> list[int]:
-    """The chances of all symbols, in whole numbers: of a level by its number, of another value by dithering."""
-    if isinstance(value, int):
-        return [int(count) * TOTAL for count in channel.counts[value]]
-    lower, shares = between_levels(np.array([value]), channel.levels)
-    share, rows = int(shares[0]), channel.counts.tolist()
-    upper = rows[min(int(lower[0]) + 1, len(rows) - 1)]
-    return [(TOTAL - share) * a + share * b for a, b in zip(rows[int(lower[0])], upper, strict=True)]
 
 
 def _steps(mine: NoisyCall, theirs: NoisyCall) -> list[int]:
@@ -83,7 +65,6 @@ LOSSES = {
     "laplace": laplace_loss,
     "rows": rows_loss,
     "gaussian": gaussian_loss,
-    "choose": choice_loss,
     "channel": channel_loss,
 }
 

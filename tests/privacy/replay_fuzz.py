@@ -97,8 +97,6 @@ class Player(_Recorder):
         if kind == "channel":
             possible = np.flatnonzero(given["channel"].counts.max(axis=0))
             return drawn if bent == "exact" else self.rng.choice(possible, np.shape(drawn))
-        if kind == "choose":
-            return int(np.argmax(statistic)) if bent == "exact" else int(self.rng.integers(len(statistic)))
         exact = np.asarray(statistic * given["grid"])
         if bent == "exact":
             return exact

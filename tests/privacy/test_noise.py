@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tensorveil.errors import InputError
+from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.kernels import sampling
 from tensorveil.mechanisms.planning.channel_design import design_channel
+from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.noise import secret_words
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.source import NoiseSource, check_headroom, grid_for, round_to_grid, round_toward_zero
 
+STARS = public_scale((-1.0, -0.5, 0.0, 0.5, 1.0), VALUE_STEPS)
 UNLIKELY = 1e-6  # seeds are fixed: a failure is a change of the code, not bad luck
 
 
@@ -193,7 +196,7 @@ def test_gaussian_of_the_integers_by_its_exact_chances() -> None:
 
 
 def test_channel_frequencies() -> None:
-    channel = design_channel((1.0, 2.0, 3.0, 4.0, 5.0), 3.0)
+    channel = design_channel(STARS, 3.0, 1.0)
     symbols = np.repeat(np.arange(5), 40_000)
     outputs = NoiseSource(7).channel(np.random.default_rng(0).permutation(symbols), channel)
     inputs = np.random.default_rng(0).permutation(symbols)
@@ -205,7 +208,7 @@ def test_channel_frequencies() -> None:
 
 def test_channel_at_the_edges_of_its_table() -> None:
     """The last word of a symbol's share and the first of the next one's."""
-    channel = design_channel((1.0, 2.0, 3.0), 1.0)
+    channel = design_channel(public_scale((-1.0, 0.0, 1.0), VALUE_STEPS), 1.0, 1.0)
     ends = [sum(channel.counts[1, : symbol + 1].tolist()) for symbol in range(channel.counts.shape[1])]
 
     class Edges(NoiseSource):
@@ -217,83 +220,34 @@ def test_channel_at_the_edges_of_its_table() -> None:
 
 
 class GivenWords(NoiseSource):
-    """Hands out words made by hand, first those of `first`, then those of `second`."""
+    """Hands out words made by hand."""
 
-    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
+    def __init__(self, words: np.ndarray) -> None:
         super().__init__(1)
-        self.given = [first, second]
+        self.given = words
 
     def _words(self, count: int) -> np.ndarray:
-        words = self.given.pop(0)
-        assert len(words) == count
-        return words
+        assert len(self.given) == count
+        return self.given
 
 
-def test_a_value_between_two_levels_has_a_mixture_of_their_chances() -> None:
-    """Not for evenly spaced levels alone; a value on a level, or beyond the last one, has that level's chances."""
-    channel = design_channel((1.0, 2.0, 4.0, 5.0), 3.0)
-    places = {0.3: {0: 1.0}, 2.0: {1: 1.0}, 1.25: {0: 0.75, 1: 0.25}, 3.5: {1: 0.25, 2: 0.75}, 9.0: {3: 1.0}}
-    for seed, (value, mixture) in enumerate(places.items()):
-        outputs = NoiseSource(seed).dithered_channel(np.full((200, 500), value), channel)
-        assert outputs.shape == (200, 500)
-        expected = sum(share * channel.counts[level] / 2.0**62 for level, share in mixture.items())
-        observed = np.bincount(outputs.ravel(), minlength=channel.counts.shape[1])
-        assert stats.chisquare(observed, 100_000 * expected, sum_check=False).pvalue > UNLIKELY
-    with pytest.raises(InputError, match="finite"):
-        NoiseSource(1).dithered_channel(np.array([1.0, math.nan]), channel)
-
-
-def test_the_share_of_a_dithered_value_is_exact() -> None:
-    """The last word that takes the upper level and the first that does not; the symbol tells which it was."""
-    channel = design_channel((0.0, 1.0), 8.0)
-    word = int(Fraction(0.3) * 2**62)
-    low = np.zeros(2, np.uint64)  # of each level's symbols the first
-    tops = np.full(2, 2**64 - 1, np.uint64)
-    first = np.array([(word - 1) << 2, word << 2], dtype=np.uint64)
-    for words in (low, tops):
-        drawn = GivenWords(first, words).dithered_channel(np.full(2, 0.3), channel)
-        exact = GivenWords(words, words).channel(np.array([1, 0]), channel)
-        assert drawn.tolist() == exact.tolist()
-    assert channel.counts[0].argmax() != channel.counts[1].argmax()
-
-
-def test_a_dithered_value_depends_on_its_own_words_and_not_on_its_place() -> None:
-    channel = design_channel((1.0, 2.0, 3.0, 4.0, 5.0), 2.0)
+def test_a_symbol_depends_on_its_own_word_and_not_on_its_place() -> None:
+    channel = design_channel(STARS, 2.0, 1.0)
     rng = np.random.default_rng(4)
-    values, first, second = rng.uniform(1, 5, 3000), *rng.integers(0, 2**64, (2, 3000), dtype=np.uint64)
-    drawn = GivenWords(first, second).dithered_channel(values, channel)
+    levels, words = rng.integers(0, 5, 3000), rng.integers(0, 2**64, 3000, dtype=np.uint64)
+    drawn = GivenWords(words).channel(levels, channel)
     order = rng.permutation(3000)
-    assert (GivenWords(first[order], second[order]).dithered_channel(values[order], channel) == drawn[order]).all()
-    changed = values.copy()
-    changed[7] = 5.0 if drawn[7] == 0 else 1.0
-    other = GivenWords(first, second).dithered_channel(changed, channel)
-    assert set(np.flatnonzero(other != drawn)) <= {7}
-    alike = GivenWords(np.full(3000, first[0]), np.full(3000, second[0]))
-    assert len(set(alike.dithered_channel(np.full(3000, 3.4), channel).tolist())) == 1
+    assert (GivenWords(words[order]).channel(levels[order], channel) == drawn[order]).all()
+    changed = levels.copy()
+    changed[7] = 4 - changed[7]
+    assert set(np.flatnonzero(GivenWords(words).channel(changed, channel) != drawn)) <= {7}
+    assert len(set(GivenWords(np.full(3000, words[0])).channel(np.full(3000, 2), channel).tolist())) == 1
 
 
 def test_noise_does_not_depend_on_the_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = laplace_noise(0.3, 2000)
     monkeypatch.setattr(noise, "BLOCK", 5)
     assert (laplace_noise(0.3, 2000) == whole).all()
-
-
-@pytest.mark.parametrize("scores", [[0.0, 1.0, 2.5, -3.0], [1e9, 1e9 - 1, 1e9 + 2]])
-def test_choose_is_the_exponential_mechanism(scores: list[float]) -> None:
-    source, draws = NoiseSource(8), 8000
-    chosen = [source.choose(np.array(scores), sensitivity=0.5, epsilon=1.2) for _ in range(draws)]
-    logits = 1.2 * (np.array(scores) - max(scores))
-    chances = np.exp(logits) / np.exp(logits).sum()
-    assert stats.chisquare(np.bincount(chosen, minlength=len(scores)), draws * chances).pvalue > UNLIKELY
-
-
-def test_choose_is_exact_at_small_epsilon_and_with_many_candidates() -> None:
-    source, draws = NoiseSource(8), 4000
-    scores = np.linspace(0, 3e4, 1000)
-    chosen = np.array([source.choose(scores, sensitivity=1.0, epsilon=1e-4) for _ in range(draws)])
-    chances = np.exp(1e-4 * (scores - scores[-1]) / 2)
-    groups = (chances / chances.sum()).reshape(20, 50).sum(axis=1)
-    assert stats.chisquare(np.bincount(chosen // 50, minlength=20), draws * groups).pvalue > UNLIKELY
 
 
 @pytest.mark.parametrize("probability", [1e-3, 0.3, 0.999])
@@ -352,6 +306,7 @@ def test_headroom() -> None:
 
 ZEROS = np.zeros(3, np.int64)
 PAIRS = np.zeros((3, 2), np.int64)
+TWO_LEVELS = design_channel(public_scale((-1.0, 1.0), VALUE_STEPS), 1.0, 1.0)
 WRONG: list[tuple[str, Callable[[NoiseSource], object]]] = [
     ("whole numbers", lambda s: s.laplace(np.zeros(3), grid=1.0, sensitivity=1, epsilon=1.0)),  # type: ignore[arg-type]
     ("sensitivity", lambda s: s.laplace(ZEROS, grid=1.0, sensitivity=0, epsilon=1.0)),
@@ -373,11 +328,8 @@ WRONG: list[tuple[str, Callable[[NoiseSource], object]]] = [
     ("power of two", lambda s: s.rows(PAIRS, grid=0.3, sensitivity=100.0, epsilon=1.0)),
     ("change the grid", lambda s: s.rows(PAIRS, grid=0.125, sensitivity=1.0, epsilon=1.0)),
     ("change the grid", lambda s: s.rows(PAIRS, grid=2.0**-51, sensitivity=1.0, epsilon=1.0)),
-    ("symbols", lambda s: s.channel(np.array([2]), design_channel((0.0, 1.0), 1.0))),
-    ("symbols", lambda s: s.channel(np.array([-1]), design_channel((0.0, 1.0), 1.0))),
-    ("scores", lambda s: s.choose(np.array([0.0, math.nan]), sensitivity=1.0, epsilon=1.0)),
-    ("epsilon", lambda s: s.choose(np.array([0.0, 1.0]), sensitivity=1.0, epsilon=1e-9)),
-    ("sensitivity", lambda s: s.choose(np.array([0.0, 1.0]), sensitivity=0.0, epsilon=1.0)),
+    ("symbols", lambda s: s.channel(np.array([2]), TWO_LEVELS)),
+    ("symbols", lambda s: s.channel(np.array([-1]), TWO_LEVELS)),
     ("probability", lambda s: s.coins(3, 1.5)),
     ("probability", lambda s: s.coins(3, 0.0)),
 ]

@@ -159,8 +159,7 @@ def test_a_stage_must_name_a_theorem():
 
 
 def test_a_price_above_the_request_is_refused(monkeypatch):
-    monkeypatch.setattr(base.accounting, "epsilon_of", lambda events, delta: 1.5)
-    base._composed.cache_clear()
+    monkeypatch.setattr(base, "_composed", lambda events, delta: 1.5)  # whose answers are cached
     with pytest.raises(tv.InputError, match="must cover the cost of all stages"):
         tv.StatisticPerturbation().plan(**(RIGHT | {"delta": 0.0}))
 

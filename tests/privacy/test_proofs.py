@@ -65,8 +65,8 @@ def test_the_lock_holds_nothing_but_theorems():
 
 
 QUERY = "tensorveil.privacy.queries.values.dense.DenseCells.sensitivity"
-SUMS = "tensorveil.privacy.queries.sums.weighted_sums"
-CONTRIBUTIONS = "tensorveil.privacy.queries.contributions"
+SUMS = "tensorveil.privacy.queries.sums"
+QUERIES = "tensorveil.privacy.queries."
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,13 @@ CONTRIBUTIONS = "tensorveil.privacy.queries.contributions"
         (QUERY, None, "shard.steps - self.default", "2 * shard.steps"),  # `of`
         (QUERY, None, "np.clip(totals[0], -VALUE_STEPS", "np.clip(totals[0], -2 * VALUE_STEPS"),  # `finish`
         (QUERY, None, "min(unit.at_most or cells, cells)", "1"),  # `changes`
-        (SUMS + ".ModeSums.sensitivity", None, "weight * read", "2 * read"),  # a helper
-        (SUMS + ".ModeSums.sensitivity", None, "1 - 2.0**-20", "1"),  # a constant
-        (SUMS + ".ModeSums.sensitivity", CONTRIBUTIONS, "np.trunc(contributions", "np.rint(contributions"),
-        (SUMS + ".ModeSums.sensitivity", CONTRIBUTIONS, "STEPS = 2**30", "STEPS = 2**31"),
-        ("tensorveil.privacy.queries.values.choices.Quantile.sensitivity", None, "np.abs(below - wanted)", "9 * below"),
+        (SUMS + ".lengths.Lengths.sensitivity", None, "1 - 2.0**-20", "1"),  # a constant
+        (SUMS + ".row_sums.RowSums.sensitivity", None, "where.shape[mode]", "0"),  # a class beside it
+        (SUMS + ".row_sums.RowSums.sensitivity", SUMS + ".scores", "-1.0, 1.0)  # [V1]", "-2.0, 2.0)  # [V1]"),
+        (SUMS + ".lengths.Lengths.sensitivity", QUERIES + "own_offsets", "2.0**28", "2.0**40"),  # through two modules
+        (SUMS + ".row_sums.RowSums.sensitivity", QUERIES + "contributions", "np.trunc(contrib", "np.rint(contrib"),
+        (SUMS + ".row_sums.RowSums.sensitivity", QUERIES + "contributions", "STEPS = 2**30", "STEPS = 2**31"),
+        ("tensorveil.privacy.queries.values.histogram.Histogram.sensitivity", None, "weights[counted]", "2 * counted"),
     ],
 )
 def test_changed_code_would_be_noticed_and_changed_words_would_not(monkeypatch, name, module, old, new):
@@ -96,7 +98,7 @@ def test_changed_code_would_be_noticed_and_changed_words_would_not(monkeypatch, 
     assert lock.hash_of(name) == before
 
 
-@pytest.mark.parametrize("wanted", [[], ["all"], ["level", "sums-modes"], ["no-such-theorem"]])
+@pytest.mark.parametrize("wanted", [[], ["all"], ["histogram", "sums-rows"], ["no-such-theorem"]])
 def test_theorems_are_locked_one_at_a_time(monkeypatch, wanted):
     before = lock.LOCK.read_text()
     monkeypatch.setattr(lock.sys, "argv", ["lock.py", *wanted])

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from marginal_alone import MarginalAlone
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.privacy import queries
 from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.queries.base import Query
-from tensorveil.privacy.queries.values.choices import Choice
 from tensorveil.privacy.queries.values.values import Values
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.vault import Pattern, Vault
@@ -26,13 +26,13 @@ UNITS = ("value", "slice_values:0", "entry", "slice:0")
 MECHANISMS = (
     tv.InputPerturbation(noise="laplace", solver="als"),
     tv.InputPerturbation(noise="gaussian", solver="als"),
-    tv.InputPerturbation(levels="continuous", solver="als"),
     tv.GradientPerturbation(steps=2),
     tv.GradientPerturbation(steps=2, sampling_probability=0.5),
     tv.OutputPerturbation(),
     tv.StatisticPerturbation(),
     tv.SumPerturbation(),
     tv.WithOffsets(tv.GradientPerturbation(steps=1)),
+    MarginalAlone(),
 )
 
 
@@ -51,7 +51,7 @@ def asked(unit):
     """Every query that a mechanism asks under this unit, the first of each kind from each run."""
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("answers", "values", "choose"):
+        for name in ("answers", "values"):
             sound = getattr(Vault, name)
 
             def listening(self, stages, query, *rest, sound=sound, **parts):
@@ -84,7 +84,7 @@ def summed(query, shards):
     if isinstance(query, Values):
         return (np.concatenate(parts),)
     totals = tuple(np.sum(part, axis=0) for part in zip(*parts, strict=True))
-    return query.finish(totals) if isinstance(query, Query) else totals
+    return query.finish(totals)
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -122,8 +122,6 @@ def test_neighbours_stay_within_the_declared_bound(unit):
     pairs = [(shard_of(one, unit), shard_of(other, unit)) for one, other in neighbours(tensor(), unit, BOUNDS, 40)]
     reached = {}
     for query in asked(unit):
-        if isinstance(query, Choice):
-            continue
         for one, other in pairs:
             where = Pattern(one.coordinates, one.shape, one.unit)
             changes = (query.sensitivity(where),) if isinstance(query, Values) else query.sensitivity(one.unit)
@@ -140,6 +138,6 @@ def test_every_query_is_asked_by_some_mechanism():
     kinds = set()
     for module in pkgutil.walk_packages(queries.__path__, queries.__name__ + "."):
         for _, kind in inspect.getmembers(import_module(module.name), inspect.isclass):
-            if issubclass(kind, Query | Choice | Values) and not inspect.isabstract(kind):
+            if issubclass(kind, Query | Values) and not inspect.isabstract(kind):
                 kinds.add(kind)
     assert {type(query) for unit in UNITS for query in asked(unit)} == kinds

@@ -9,7 +9,7 @@ from privacy.replay_fuzz import fuzz
 from tensorveil.privacy.queries.contributions import slice_weights
 from tensorveil.privacy.queries.gradients import JointGradients
 from tensorveil.privacy.queries.rows import normal_equations
-from tensorveil.privacy.queries.sums import pairs
+from tensorveil.privacy.queries.sums.row_sums import RowSums
 from tensorveil.privacy.vault import Vault
 
 
@@ -63,14 +63,14 @@ def scaled_by_count(sound):
 @pytest.mark.parametrize(
     "mechanism, where, name, bug, message",
     [
-        ("sums", pairs.Pairs, "sensitivity", halved(pairs.Pairs), "must lose"),
+        ("sums", RowSums, "sensitivity", halved(RowSums), "must lose"),
         ("gradient", JointGradients, "sensitivity", halved(JointGradients), "must lose"),
         ("statistic", normal_equations, "slice_weights", equal_weights, "must lose"),
         ("statistic", normal_equations, "slice_weights", popular_weights, "sum over units"),
         ("statistic", Vault, "_noised", unnoised(Vault._noised), "must lose|bit for bit"),
         ("gradient", Vault, "answers", scaled_by_count(Vault.answers), "one shape and scale"),
     ],
-    ids=["halved pairs", "halved gradients", "equal weights", "popularity", "no noise", "private clip norm"],
+    ids=["halved sums", "halved gradients", "equal weights", "popularity", "no noise", "private clip norm"],
 )
 def test_a_planted_bug_is_found(mechanism, where, name, bug, message, monkeypatch):
     monkeypatch.setattr(where, name, bug)

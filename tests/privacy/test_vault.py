@@ -6,22 +6,24 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.queries.sums.row_sums import RowSums
-from tensorveil.privacy.queries.sums.totals import Totals
+from tensorveil.privacy.queries.sums.row_sums import Rows, RowSums
+from tensorveil.privacy.queries.sums.scores import ScoreReading
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault, VaultError
 
 SHAPE = (6, 5, 4)
 UNITS = (Unit.value(), Unit.slice_values(0), Unit.entry(), Unit.slice(0))
-PLAIN = Reading(0.0, 1.0, Offsets.none(3))
+PLAIN = ScoreReading.linear(0.0, 1.0, Offsets.none(3))
+TOTAL, NORMAL_TOTAL = (RowSums(Rows(1), PLAIN, pure) for pure in (True, False))
+OF_MODE = RowSums(Rows.of_mode(1, 5), PLAIN, pure=True)
 
 
 class Silent(NoiseSource):
@@ -38,7 +40,7 @@ def shard(unit=UNITS[0], seed=0):
     return clip(data, tv.Bounds(1, 5), unit, b"\0" * 32)
 
 
-def stage(name="level and spread", theorem="level", event=None, bound=None, law=Law.LAPLACE):
+def stage(name="total", theorem="sums-rows", event=None, bound=None, law=Law.LAPLACE):
     return Stage(name, theorem, event or PureEvent(1.0), Sensitivity(bound, Norm.L1, "test"), law, "totals")
 
 
@@ -50,53 +52,53 @@ def vault(stages, noise=None, unit=UNITS[0], coordinates=0, shards=None):
     "stages, asked, message",
     [
         ([stage()], "another", "does not have"),
-        ([stage(theorem="offsets-sums")], "level and spread", "priced by offsets-sums"),
-        ([stage(law=Law.GAUSSIAN)], "level and spread", "priced for discrete Gaussian"),
-        ([stage(bound=2.9)], "level and spread", "sensitivity of 2.9"),
+        ([stage(theorem="histogram")], "total", "priced by histogram"),
+        ([stage(law=Law.GAUSSIAN)], "total", "priced for discrete Gaussian"),
+        ([stage(bound=1.9)], "total", "sensitivity of 1.9"),
     ],
 )
 def test_what_is_not_priced_is_refused_before_anything_is_drawn(stages, asked, message):
     locked = vault(stages, Silent(1))
     with pytest.raises(VaultError, match=message):
-        locked.answer(asked, Totals(pure=True))
+        locked.answer(asked, TOTAL)
     assert locked.receipts == ()
 
 
 def test_a_stage_pays_for_as_many_answers_as_it_counts():
     locked = vault([stage(event=PureEvent(1.0, count=2))])
     for _ in range(2):
-        locked.answer("level and spread", Totals(pure=True))
+        locked.answer("total", TOTAL)
     with pytest.raises(VaultError, match="used up"):
-        locked.answer("level and spread", Totals(pure=True))
+        locked.answer("total", TOTAL)
     assert len(locked.receipts) == 2
 
 
 def test_a_pure_stage_is_paid_in_parts_up_to_its_epsilon_and_not_a_bit_more():
     locked = vault([stage(event=PureEvent(1.0))])
-    locked.answer("level and spread", Totals(pure=True), epsilon=0.25)
-    locked.answer("level and spread", Totals(pure=True), epsilon=0.75)
+    locked.answer("total", TOTAL, epsilon=0.25)
+    locked.answer("total", TOTAL, epsilon=0.75)
     with pytest.raises(VaultError, match="used up"):
-        locked.answer("level and spread", Totals(pure=True), epsilon=5e-324)
+        locked.answer("total", TOTAL, epsilon=5e-324)
 
 
 def test_a_failing_answer_has_been_paid():
     locked = vault([stage()], Silent(1))
     with pytest.raises(AssertionError, match="noise was drawn"):
-        locked.answer("level and spread", Totals(pure=True))
+        locked.answer("total", TOTAL)
     with pytest.raises(VaultError, match="used up"):
-        locked.answer("level and spread", Totals(pure=True))
+        locked.answer("total", TOTAL)
 
 
 def test_a_gaussian_stage_cannot_be_paid_in_parts():
     locked = vault([stage(event=GaussianEvent(2.0), law=Law.GAUSSIAN)], Silent(1), coordinates=9)
     with pytest.raises(VaultError, match="paid in parts"):
-        locked.answer("level and spread", Totals(pure=False), epsilon=0.1)
+        locked.answer("total", NORMAL_TOTAL, epsilon=0.1)
 
 
 def test_no_more_numbers_get_gaussian_noise_than_the_price_covers():
-    locked = vault([stage(event=GaussianEvent(2.0), law=Law.GAUSSIAN)], coordinates=1)
+    locked = vault([stage(event=GaussianEvent(2.0), law=Law.GAUSSIAN)], coordinates=0)
     with pytest.raises(VaultError, match="precision"):
-        locked.answer("level and spread", Totals(pure=False))
+        locked.answer("total", NORMAL_TOTAL)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)
@@ -114,18 +116,18 @@ def test_coordinates_leave_the_vault_only_where_they_are_public(unit):
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 def test_inner_and_residual_vaults_share_the_meter(unit):
-    theorem = "offsets-sums" if unit.coordinates_public else "offsets-pairs"
+    theorem = "sums-rows" if unit.coordinates_public else "sums-pairs"
     stages = [stage(f"inner, offsets of {mode}", theorem) for mode in range(3)]
     locked = vault(stages, unit=unit)
     inside = locked.residuals(Offsets(0.5, [None] * 3)).inner("inner")
-    inside.answer("offsets of 1", RowSums(PLAIN, 1, pure=True))
+    inside.answer("offsets of 1", OF_MODE)
     with pytest.raises(VaultError, match="used up"):
-        locked.answer("inner, offsets of 1", RowSums(PLAIN, 1, pure=True))
+        locked.answer("inner, offsets of 1", OF_MODE)
     assert [receipt.stage.name for receipt in locked.receipts] == ["inner, offsets of 1"]
 
 
 def test_residuals_are_clipped_to_the_same_bounds():
-    locked = vault([stage(theorem="offsets-sums")]).residuals(Offsets(-0.75, [None] * 3))
+    locked = vault([stage()]).residuals(Offsets(-0.75, [None] * 3))
     (found,) = locked._shards
     before = shard()
     np.testing.assert_allclose(found.centred, np.clip(before.centred + 0.75, -1, 1), atol=2.0**-20)
@@ -135,13 +137,13 @@ def test_residuals_are_clipped_to_the_same_bounds():
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 def test_the_split_into_shards_does_not_show(unit):
     whole = shard(unit)
-    theorem = "offsets-sums" if unit.coordinates_public else "offsets-pairs"
+    theorem = "sums-rows" if unit.coordinates_public else "sums-pairs"
     answers = []
     for cuts in ([], [40], [80, 120, 200]):  # multiples of a slice of mode 0: 40 rows each
         parts = np.split(np.arange(len(whole)), cuts)
         shards = [whole.kept(np.isin(np.arange(len(whole)), part)) for part in parts]
         locked = vault([stage("sums", theorem)], unit=unit, shards=shards)
-        answers.append(locked.answer("sums", RowSums(PLAIN, 1, pure=True)).values)
+        answers.append(locked.answer("sums", OF_MODE).values)
     np.testing.assert_array_equal(answers[0], answers[1])
     np.testing.assert_array_equal(answers[0], answers[2])
 
@@ -153,13 +155,13 @@ def test_stages_must_have_different_names():
 
 def test_the_meter_cannot_be_overdrawn_between_asking_and_paying():
     locked = vault([stage(event=PureEvent(1.0))])
-    locked._meter.pay("level and spread", PureEvent(1.0), "Totals", "noise")
+    locked._meter.pay("total", PureEvent(1.0), "RowSums", "noise")
     with pytest.raises(VaultError, match="used up"):
-        locked._meter.pay("level and spread", PureEvent(1.0), "Totals", "noise")
+        locked._meter.pay("total", PureEvent(1.0), "RowSums", "noise")
 
 
 def test_a_table_cannot_be_rewritten_after_its_check():
-    channel = design_channel((0.0, 1.0), 1.0)
+    channel = design_channel(public_scale((-1.0, 1.0), 2**20), 1.0, 1.0)
     with pytest.raises(ValueError, match="WRITEABLE"):
         channel.counts.flags.writeable = True
 

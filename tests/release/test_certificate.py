@@ -203,8 +203,7 @@ def test_a_loaded_release_keeps_its_certificate():
     [
         (tv.InputPerturbation(levels=(1, 3, 5), solver="als"), True),
         (tv.WithOffsets(tv.InputPerturbation(levels=(1, 3, 5), solver="als")), True),
-        (tv.InputPerturbation(solver="als"), False),  # the rule reads the bounds alone
-        (tv.InputPerturbation(levels="continuous", solver="als"), False),
+        (tv.InputPerturbation(solver="als"), False),  # they are bought
         (tv.InputPerturbation(levels=(1, 3, 5), noise="laplace", solver="als"), False),  # unused
     ],
     ids=str,

@@ -6,6 +6,7 @@ import os
 import pickle
 import sqlite3
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -225,6 +226,13 @@ def test_fit_pays_before_it_draws_and_the_release_knows_who_paid(ledger, monkeyp
     assert states(ledger).count("reserve") == 2
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 0.4, 0.7, 1.0, 4.1])
+def test_the_price_is_that_of_all_stages_and_at_most_what_was_asked_for(epsilon):
+    plan = plan_for(epsilon=epsilon)
+    stages = sum(Fraction(event.epsilon) * event.count for event in plan.events)
+    assert (1 - 1e-12) * epsilon <= stages <= Fraction(plan.epsilon) <= Fraction(epsilon)
+
+
 def test_a_run_that_fails_after_drawing_is_spent_and_says_so(ledger, monkeypatch):
     def broken(*_):
         raise ArithmeticError("noise went wrong")
@@ -235,7 +243,7 @@ def test_a_run_that_fails_after_drawing_is_spent_and_says_so(ledger, monkeypatch
         tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
     assert isinstance(caught.value.__cause__, ArithmeticError)
     assert isinstance(caught.value, tv.TensorveilError)
-    assert ledger.spent("films").epsilon == 0.4
+    assert ledger.spent("films").epsilon == plan_for().epsilon
     assert ledger.spent("films").unfinished == 1
 
 
@@ -257,7 +265,7 @@ def test_a_reservation_that_cannot_be_drawn_on_is_spent_and_says_so(ledger, monk
     monkeypatch.setattr(ledgers.Reservation, "draw", busy)
     with pytest.raises(tv.SpentError, match="must be free"):  # a BudgetError would say that nothing is spent
         tv.fit(DATA, plan_for(), ledger=ledger, dataset="films")
-    assert ledger.spent("films").epsilon == 0.4
+    assert ledger.spent("films").epsilon == plan_for().epsilon
 
 
 @pytest.mark.parametrize(
@@ -319,7 +327,8 @@ def test_the_ledger_knows_a_folder_only_once_it_was_saved(ledger, tmp_path):
     assert states(ledger)[-1] == "commit"
     folder = release.save(tmp_path / "one")
     assert ledger.entries()[-1]["digest"] == json.loads((folder / "certificate.json").read_text())["digest"]
-    assert (ledger.spent("films").drawn, ledger.spent("films").saved, ledger.spent("films").epsilon) == (0, 1, 0.4)
+    found = ledger.spent("films")
+    assert (found.drawn, found.saved, found.epsilon) == (0, 1, release.plan.epsilon)
     assert ledger.export()["datasets"]["films"]["without_folder"] == []
     pickle.loads(pickle.dumps(release)).save(tmp_path / "copy")
     assert states(ledger).count("save") == 1  # the same folder again

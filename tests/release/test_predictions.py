@@ -95,10 +95,10 @@ def test_with_draws_an_unknown_label_leaves_out_the_factors_of_every_draw():
         + draws.offsets[:, 1 + SHAPE[0] + film]
         + draws.offsets[:, 1 + SHAPE[0] + SHAPE[1] + day]
     )
-    spread = np.sqrt(draws.sigmas**2 + draws.extra)[:, None]
-    chances = [norm.cdf((draws.cuts[:, [cut]] - latent) / spread).mean(axis=0) for cut in range(draws.cuts.shape[1])]
+    spread, cuts = draws.sigmas[:, None], draws.knots[:, 1:-1]
+    chances = [norm.cdf((cuts[:, [cut]] - latent) / spread).mean(axis=0) for cut in range(cuts.shape[1])]
     masses = np.diff(np.vstack([np.zeros(30), *chances, np.ones(30)]), axis=0)
-    np.testing.assert_allclose(found, np.clip(3 + 2 * (draws.levels @ masses), 1, 5), rtol=1e-6)
+    np.testing.assert_allclose(found, np.clip(3 + 2 * (draws.low @ masses), 1, 5), rtol=1e-3)  # a table
 
 
 def test_a_table_that_does_not_fit_is_one_clear_error():

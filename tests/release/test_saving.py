@@ -232,11 +232,34 @@ def test_rows_that_belong_to_their_owners_are_neither_saved_nor_loaded(tmp_path)
             tv.Release.load(forged)
 
 
+def test_draws_of_a_joint_release_hold_no_rows_of_owners(tmp_path):
+    release, folder = saved("joint sums")
+    own = observations().take(observations().coordinates[:, 0] == 3)
+    there = own.coordinates
+    loaded = tv.Release.load(folder)
+    assert len(loaded.model.draws) > 1
+    np.testing.assert_array_equal(loaded.personalize(own).predict(there), release.personalize(own).predict(there))
+    arrays = safetensors.numpy.load((folder / "model.safetensors").read_bytes())
+    first, size = 0, release.shape[0]
+    for name, place in (("draws.parameters", first + 1), ("draws.offsets", 1 + size - 1)):
+        leaky = {**arrays, name: arrays[name].copy()}
+        leaky[name][-1, place] = 0.5
+        forged = reseal(
+            copy_of("joint sums", tmp_path / name), files={"model.safetensors": safetensors.numpy.save(leaky)}
+        )
+        with pytest.raises(tv.InputError, match="belong to their owners"):
+            tv.Release.load(forged)
+        draws = dataclasses.replace(loaded.model.draws, **{name.removeprefix("draws."): leaky[name]})
+        with pytest.raises(tv.InputError, match="must not hold rows"):
+            dataclasses.replace(loaded, model=dataclasses.replace(loaded.model, draws=draws)).save(tmp_path / "other")
+
+
 def test_draws_must_be_those_that_the_certificate_tells(tmp_path):
     arrays = safetensors.numpy.load((saved("drawn")[1] / "model.safetensors").read_bytes())
     names = [name for name in arrays if name.startswith("draws.")]
     assert len(names) >= 4
-    fewer = {name: array[:-1] if name in names and name != "draws.levels" else array for name, array in arrays.items()}
+    whole = ("draws.low", "draws.high", "draws.mixing")
+    fewer = {name: array[:-1] if name in names and name not in whole else array for name, array in arrays.items()}
     wrong = {
         "fewer": fewer,
         "none": {name: array for name, array in arrays.items() if name not in names},

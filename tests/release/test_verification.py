@@ -17,9 +17,11 @@ from saved_releases import NAMES, SHAPE, copy_of, observations, reseal, saved
 from tensorveil.data.datasets.synthetic import cp_tensor, observe
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
-from tensorveil.privacy.accounting.events import PureEvent
+from tensorveil.privacy.accounting.composition import epsilon_of
+from tensorveil.privacy.accounting.events import PureEvent, shares
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.plan import Request
+from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate import statements, verification
 from tensorveil.release.certificate.certificate import Certificate
 from tensorveil.release.certificate.curve import curve_of
@@ -160,12 +162,16 @@ def test_rows_of_owners_are_found_in_a_joint_release(tmp_path):
 
 
 def cheapened(plain):
-    """Epsilon 8 becomes 0.1 wherever a number counts: price, stage, what was asked for, curve."""
-    plain["epsilon"] = plain["asked"]["epsilon"] = plain["stages"][0]["event"]["epsilon"] = 0.1
+    """Epsilon 8 becomes 0.1 wherever a number counts: price, stages, what was asked for, curve."""
+    parts = shares(0.1, [stage["event"]["epsilon"] for stage in plain["stages"]])
+    for stage, part in zip(plain["stages"], parts, strict=True):
+        stage["event"]["epsilon"] = part
+    events = tuple(PureEvent(part) for part in parts)
+    plain["asked"]["epsilon"], plain["epsilon"] = 0.1, epsilon_of(events, 0.0)
     request = Request.checked(
         tv.CP(2), tv.Bounds(1, 5), "value", 0.1, 0.0, SHAPE, NAMES, plain["asked"]["expected_count"], None
     )
-    plain["curve"] = curve_of((PureEvent(0.1),), request, 0)
+    plain["curve"] = curve_of(events, request, 0)
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +187,7 @@ def test_a_price_that_was_lowered_everywhere_but_in_words_and_report_is_found(tm
     assert doubts(folder) == {"stages", "report", "drawings"}
     found = {check.name: check.found for check in verify(folder)}
     assert "ε = 8" in found["report"]
-    assert "levels, epsilon 8" in found["stages"]
+    assert re.search(r"'marginal, 16 cells' pays for .* of scale 400', but .* of scale 5'", found["stages"])
 
 
 def test_a_report_that_was_edited_is_found(tmp_path, at_eight):
@@ -211,11 +217,10 @@ def test_drawings_of_another_matplotlib_are_not_compared_and_that_is_said(tmp_pa
     assert "report" in doubts(reseal(folder, files={"report.html": added.encode()}))
 
 
-@pytest.mark.parametrize(
+every_mechanism = pytest.mark.parametrize(
     "mechanism, unit, delta",
     [
         (tv.InputPerturbation(), "value", 0.0),
-        (tv.InputPerturbation(levels="continuous"), "value", 0.0),
         (tv.InputPerturbation(noise="gaussian"), "slice_values:user", 1e-6),
         (tv.InputPerturbation(), "slice_values:user", 0.0),
         (tv.InputPerturbation(noise="channel"), "slice_values:user", 0.0),
@@ -234,16 +239,25 @@ def test_drawings_of_another_matplotlib_are_not_compared_and_that_is_said(tmp_pa
         (tv.SumPerturbation(), "slice:user", 0.0),
         (tv.SumPerturbation(), "slice:user", 1e-6),
         (tv.WithOffsets(), "entry", 1e-6),
+        (tv.WithOffsets(tv.InputPerturbation(solver="als")), "value", 0.0),
     ],
     ids=str,
 )
-def test_every_stage_of_every_mechanism_says_what_noise_it_pays_for(mechanism, unit, delta):
+
+
+def certified(mechanism, unit, delta):
+    """The plan of a mechanism, and the certificate of a release by it that nobody computed."""
     plan = mechanism.plan(
         tv.CP(2), tv.Bounds(1, 5), unit, 3.7, delta, shape=SHAPE, mode_names=NAMES, at_most=7 if ":" in unit else None
     )
     guarantee = Guarantee.of_run(plan, (), seeded=False, joint=False)
     model = Completion(Offsets.none(3), tv.CPModel([np.ones((size, 2)) for size in SHAPE]), 1.0, 5.0)
-    certificate = Certificate.of(tv.Release(model, guarantee, plan, mode_names=NAMES))
+    return plan, Certificate.of(tv.Release(model, guarantee, plan, mode_names=NAMES))
+
+
+@every_mechanism
+def test_every_stage_of_every_mechanism_says_what_noise_it_pays_for(mechanism, unit, delta):
+    plan, certificate = certified(mechanism, unit, delta)
     statements.stages(certificate)
     for place in range(len(plan.stages)):
         plain = json.loads(certificate.to_json())
@@ -251,6 +265,42 @@ def test_every_stage_of_every_mechanism_says_what_noise_it_pays_for(mechanism, u
         event["epsilon" if event["kind"] == "pure" else "noise_multiplier"] *= 1.37
         with pytest.raises(tv.InputError, match="but its noise reads"):
             statements.stages(Certificate.from_json(json.dumps(plain)))
+
+
+@every_mechanism
+def test_every_stage_rests_on_a_theorem_of_its_mechanism_and_on_no_other(mechanism, unit, delta):
+    _, certificate = certified(mechanism, unit, delta)
+    assert statements.words(certificate)
+    plain = json.loads(certificate.to_json())
+    for stage in plain["stages"]:
+        told = stage["theorem"]
+        for other in THEOREMS.keys() - set(statements.theorems_of(mechanism.title)):
+            stage["theorem"] = other
+            with pytest.raises(tv.InputError, match=f"'{other}' is not one of {mechanism.title}"):
+                statements.words(Certificate.from_json(json.dumps(plain)))
+        stage["theorem"] = told
+
+
+def test_which_theorems_serve_which_heading():
+    served = statements.theorems_of
+    assert served("sum perturbation") == ("sums-rows", "sums-pairs", "sums-lengths", "histogram")
+    assert served("offsets, then input perturbation") == (
+        *("histogram", "sums-rows", "sums-pairs"),
+        *served("input perturbation"),
+    )
+    assert not {"histogram", "sums-rows", "input-values"} & set(served("gradient perturbation"))
+    assert "sums-lengths" not in (*served("statistic perturbation"), *served("output perturbation"))
+    for foreign in ("", "perturbation", "my input perturbation", "offsets, then ", "offsets, then my way"):
+        assert served(foreign) == ()
+
+
+@pytest.mark.parametrize("mechanism", [tv.StatisticPerturbation(), tv.SumPerturbation()], ids=str)
+def test_joint_privacy_without_withheld_rows_is_in_doubt(mechanism):
+    _, certificate = certified(mechanism, "slice:user", 1e-6)
+    with pytest.raises(tv.InputError, match="no rows are withheld"):
+        statements.theorems(certificate)
+    plain = json.loads(certificate.to_json()) | {"personalize": {"mode": 0, "mode_name": "user"}}
+    assert statements.theorems(Certificate.from_json(json.dumps(plain)))
 
 
 def test_a_key_that_comes_twice_and_a_number_written_otherwise_are_found(tmp_path):

@@ -26,7 +26,7 @@ from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
 from tensorveil.release.fitting import fit
 
-TOLERANCE = 1e-9  # relative: sums of square roots, and scores
+TOLERANCE = 1e-9  # relative: sums of square roots
 
 
 class ReplayError(TensorveilError, AssertionError):
@@ -86,16 +86,9 @@ class _Recorder(NoiseSource):
     def rows(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
         return np.asarray(self._answer("rows", statistic, parameters, super().rows))
 
-    def choose(self, scores: NDArray[np.float64], **parameters: Any) -> int:
-        return int(self._answer("choose", scores, parameters, super().choose))
-
     def channel(self, symbols: NDArray[np.int64], channel: Channel) -> NDArray[np.int64]:
         draw = super().channel
         return np.asarray(self._answer("channel", symbols, {"channel": channel}, lambda one, **_: draw(one, channel)))
-
-    def dithered_channel(self, values: NDArray[np.float64], channel: Channel) -> NDArray[np.int64]:
-        draw = super().dithered_channel
-        return np.asarray(self._answer("channel", values, {"channel": channel}, lambda one, **_: draw(one, channel)))
 
     def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
         """Coins are secret, not released: both runs get the same for the units they share, an added unit gets heads."""
@@ -122,7 +115,7 @@ class _Recorder(NoiseSource):
 
     def _answer(self, kind: str, statistic: NDArray[Any], parameters: dict[str, Any], draw: Any) -> Any:
         output = draw(statistic, **parameters) if self._recorded is None else self._next(kind).output
-        if kind != "choose" and np.shape(output) != np.shape(statistic):
+        if np.shape(output) != np.shape(statistic):
             raise ReplayError(f"call {len(self.calls)} ({kind}) must have one shape and scale on neighbours, got two")
         self.calls.append(NoisyCall(kind, np.array(statistic), dict(parameters), output))
         return output.copy() if isinstance(output, np.ndarray) else output
@@ -196,11 +189,8 @@ def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
             squares = Fraction(parameters["grid"]) ** 2 * sum(step * step for step in steps)
             within, share = squares <= sensitivity**2, math.sqrt(squares / sensitivity**2)
     else:
-        if mine.kind == "rows":
-            lengths = [math.sqrt(sum(int(step) ** 2 for step in row)) for row in change[change.any(axis=1)]]
-            share = math.fsum(lengths) * parameters["grid"] / parameters["sensitivity"]
-        else:
-            share = float(np.abs(change).max()) / float(parameters["sensitivity"])
+        lengths = [math.sqrt(sum(int(step) ** 2 for step in row)) for row in change[change.any(axis=1)]]
+        share = math.fsum(lengths) * parameters["grid"] / parameters["sensitivity"]
         within = share <= 1 + TOLERANCE
     if not within:
         raise ReplayError(
@@ -231,7 +221,7 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan, c
     pure = precision = sampled = 0.0
     sampling = False
     for call, other in zip(mine, theirs, strict=True):
-        if call.kind in ("laplace", "rows", "choose"):
+        if call.kind in ("laplace", "rows"):
             pure += call.parameters["epsilon"]
         elif call.kind == "channel":
             pure += call.parameters["channel"].epsilon * _changed(call, other, cells)

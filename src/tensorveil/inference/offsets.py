@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -19,12 +19,16 @@ LARGEST_OFFSET_VARIANCE = 1 / 9
 @final
 @dataclass(frozen=True)
 class NoisySums:
-    """Released sums of one mode: of residuals, of weights, and the variances of their noise."""
+    """Released sums of one mode: of residuals, of weights, and the variances of their noise.
+
+    `weight` is the typical weight of an observation.
+    """
 
     sums: Floats
     counts: Floats
     sum_variance: float
     count_variance: float
+    weight: float = 1.0
 
     @classmethod
     def of_pairs(cls, released: Floats, variance: float) -> NoisySums:
@@ -37,6 +41,23 @@ class NoisySums:
         """Sums and counts from sums for all indices, then counts, of which each observation adds `count_part`."""
         sums, counts = np.split(released, 2)
         return cls(sums, counts / count_part, variance, variance / count_part**2)
+
+    def scaled(self, factor: float) -> NoisySums:
+        """The same with all residuals times a factor."""
+        return replace(self, sums=factor * self.sums, sum_variance=factor**2 * self.sum_variance)
+
+    def averaged(self, other: NoisySums, between: Floats) -> NoisySums:
+        """Sums of two passes as one with half the noise; only these are of residuals after `between`."""
+        counts = (self.counts + other.counts) / 2
+        sums = (self.sums + np.maximum(counts, 0.0) * between + other.sums) / 2
+        return NoisySums(
+            sums, counts, (self.sum_variance + other.sum_variance) / 4, self.count_variance / 2, self.weight
+        )
+
+    def joined(self, number: int) -> NoisySums:
+        """The sums of every `number` rows together."""
+        sums, counts = (part.reshape(-1, number).sum(axis=1) for part in (self.sums, self.counts))
+        return NoisySums(sums, counts, number * self.sum_variance, number * self.count_variance, self.weight)
 
 
 def add_offsets(offsets: Offsets, mode: int, released: NoisySums, with_mean: bool) -> Offsets:

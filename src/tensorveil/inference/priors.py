@@ -11,5 +11,7 @@ MEAN_VARIANCE = 1 / 4
 OFFSET_VARIANCE = 1 / 36
 FEATURE_VARIANCE = 1 / 144  # of the effects of a group of features, all its columns together
 RESIDUAL_VARIANCE = 2 / 9  # of a value around mean and offsets
-INTERACTION_VARIANCE = 1 / 36  # of what factors could tell beyond offsets
+INTERACTION_VARIANCE = (
+    1 / 24
+)  # of what factors could tell beyond offsets; sums and channel then part at epsilon 1.6 to 1.8
 LEVELLED_VARIANCE = 1 / 9  # of a value around offsets, after division by three standard deviations of all values

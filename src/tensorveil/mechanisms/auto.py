@@ -11,7 +11,6 @@ from tensorveil.mechanisms.gradient import GradientPerturbation
 from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.output import OutputPerturbation
 from tensorveil.mechanisms.planning.information import sums_are_better
-from tensorveil.mechanisms.planning.levels import channel_levels, made_channel
 from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.mechanisms.with_offsets import WithOffsets
@@ -91,8 +90,7 @@ def choose(name: str, request: Request) -> Choice:
         return Choice(MECHANISMS[name](), "asked for")
     kind = request.unit.kind
     if kind == "value":
-        channel = made_channel(channel_levels(None, request.bounds), request.epsilon)
-        if sums_are_better(request, channel.information):
+        if sums_are_better(request):
             return Choice(
                 SumPerturbation(),
                 "at this epsilon, sums over many values carry more information than noisy single values",

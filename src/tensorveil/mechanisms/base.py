@@ -152,6 +152,10 @@ class Mechanism(ABC):
         """Raise an error, before anything is spent, if the public coordinates do not fit the plan."""
         return
 
+    def learns_offsets(self, unit: Unit) -> bool:
+        """Whether its completion has offsets on a latent scale, to which none can be added."""
+        return False
+
     @property
     def inner_mechanisms(self) -> tuple[Mechanism, ...]:
         """The mechanisms that this mechanism runs as a part of its own run."""

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
@@ -18,31 +19,34 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil import checks
 from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError, SizeError, UnprovenError
-from tensorveil.inference.posterior import laws
+from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.inference.values.noisy import MOST_FOR_SYMBOLS, Noisy, Target, fit_cells, fit_values, sample_values
-from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
-from tensorveil.mechanisms.parts.centred import STAGE as VALUES
-from tensorveil.mechanisms.parts.centred import complete_centred
-from tensorveil.mechanisms.planning.channel_design import recalibrated
-from tensorveil.mechanisms.planning.levels import (
-    CONTINUOUS,
-    are_continuous,
-    channel_levels,
-    channel_on,
-    told_levels,
+from tensorveil.inference.values.noisy import (
+    Noisy,
+    Target,
+    fit_cells,
+    fit_values,
+    released_numbers,
+    sample_values,
+    symbol_numbers,
 )
-from tensorveil.mechanisms.planning.private_range import LEAST_EPSILON
+from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
+from tensorveil.inference.values.scale import Scale, scale_of
+from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
+from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_share, marginal_stages
+from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.completion import Completion
+from tensorveil.privacy.accounting.composition import shares
 from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
-from tensorveil.privacy.local import Randomized, randomized
+from tensorveil.privacy.local import Randomized, noisy_values, symbols
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.values.dense import DenseCells
 from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.privacy.queries.values.values import Values, changed_values, values_change
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
+from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.solvers.als import ALS
 
@@ -55,20 +59,21 @@ Integers = NDArray[np.int64]
 NOISES = ("laplace", "gaussian", "channel")
 SOLVERS = ("posterior", "als")
 CELLS = "cells"  # the stage of the dense form
+VALUES = "values"  # the stage of the observed values
 LEVELS_CHOSEN = "the levels of the channel were chosen without looking at the values"  # trusted to the caller
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
-LEAST_FOR_LEVELS = 0.25  # of information kept: from here on symbols tell how often each level occurs, and its cuts
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
+MOST_LEVELS = 32  # that a marginal is cut into; a channel merges those that it cannot tell apart
 
 
 @final
 @dataclass(frozen=True)
 class Settings:
-    """The chosen noise, how many numbers one unit can change, and whether a private range is released first."""
+    """The chosen noise, how many numbers one unit can change, and whether the marginal is released first."""
 
     noise: str
     most_changes: int
-    centred: bool
+    marginal: bool
 
 
 @final
@@ -79,12 +84,10 @@ class InputPerturbation(Mechanism):
     Parameters
     ----------
     noise : "laplace", "gaussian" (needs delta), "channel" (`value` and `slice_values` only: a random symbol per value,
-        drawn from the table that keeps the most information), or None: gaussian if delta is above 0, otherwise channel
-        under `value`, otherwise laplace
-    levels : the 2 to 14 public values that the channel distinguishes; each value is rounded to the nearest level.
-        "continuous": twelve evenly spaced levels, under `value` on a private range that is released first
-        (parts/centred.py), so that bounds may be wide. None: all whole numbers, if the bounds are whole and 4 to 13
-        apart, otherwise "continuous".
+        drawn from the table that keeps the most information), or None: channel under `value`, otherwise gaussian if
+        delta is above 0, otherwise laplace
+    levels : the 2 to 32 public values that the channel distinguishes; each value is rounded to the nearest level.
+        None: a histogram of the values is released first, and shows which levels there are (parts/marginal.py)
     default : under `entry` and `slice`, the public value of a missing cell; None: the middle of the bounds
     solver : how the noisy tensor is completed: "posterior" (Bayesian; uses the noise law, and the positions of the
         observed values as side information; `value` and `slice_values` only), "als", or a `Posterior` or `ALS`
@@ -94,9 +97,8 @@ class InputPerturbation(Mechanism):
 
     Guarantee
     ---------
-    `value`, `slice_values`: input-values; the channel for continuous values under `value`: input-centred. `entry`,
-    `slice` (with `at_most`): input-dense. Under the dense units the noisy tensor is that of deviations from the
-    default, zero where nothing was observed.
+    `value`, `slice_values`: input-values. `entry`, `slice` (with `at_most`): input-dense. Under the dense units the
+    noisy tensor is that of deviations from the default, zero where nothing was observed.
 
     Notes
     -----
@@ -112,16 +114,20 @@ class InputPerturbation(Mechanism):
     Examples
     --------
     >>> from tensorveil.models.cp import CP
-    >>> print(InputPerturbation().plan(CP(2), Bounds(1, 5), "value", 1.0, shape=(9, 8, 7)))
+    >>> plan = InputPerturbation().plan(CP(2), Bounds(1, 5), "value", 1.0, shape=(9, 8, 7))
+    >>> print(plan)  # doctest: +ELLIPSIS
     input perturbation, CP(rank=2), shape 9 x 8 x 7
     unit value: one observed value is replaced by any other; which cells are observed is public
     values clipped to [1, 5]
     price: epsilon 1 (asked for 1)
-    - values: channel on 5 levels, epsilon 1; sensitivity 1 value [input-values]
+    - marginal, 16 cells: counts of values in 16 cells of the bounds with discrete Laplace noise of scale 40; ...
+    - marginal, refined: counts of values in up to 256 cells with discrete Laplace noise of scale 40; ...
+    - marginal, refined twice: counts of values in up to 4,096 cells with discrete Laplace noise of scale 40; ...
+    - values: channel on levels of the marginal, epsilon 0.85; sensitivity 1 value [input-values]
     """
 
     noise: str | None = None
-    levels: Sequence[float] | str | None = None
+    levels: Sequence[float] | None = None
     default: float | None = None
     solver: str | ALS | Posterior | None = None
     features: Mapping[str, ArrayLike] | None = field(default=None, compare=False, repr=False)
@@ -130,8 +136,8 @@ class InputPerturbation(Mechanism):
     def __post_init__(self) -> None:
         if self.noise is not None:
             checks.choice("noise", self.noise, NOISES)
-        if isinstance(self.levels, str):
-            checks.choice("levels", self.levels, (CONTINUOUS,))
+        if self.levels is not None:
+            object.__setattr__(self, "levels", checked_levels(self.levels))
         if not (self.solver is None or isinstance(self.solver, ALS | Posterior)):
             checks.choice("solver", self.solver, SOLVERS)
 
@@ -166,21 +172,21 @@ class InputPerturbation(Mechanism):
         self._check_features(request, dense)
         if dense:
             _check_dense(request)
-            stage, most = self._dense_stage(request, noise)
+            stages, most = self._dense_stage(request, noise)
         elif self.default is not None:
             raise InputError(
                 f"default must be left out under {request.unit.kind!r}, got {self.default!r}; it is unused"
             )
         else:
-            stage, most = self._values_stage(request, noise)
+            stages, most = self._values_stages(request, noise)
         return Design(
-            (stage,),
-            Settings(noise, most, stage.theorem == "input-centred"),
+            stages,
+            Settings(noise, most, len(stages) > 1),
             gaussian_coordinates=most,
-            assumptions_trusted=(LEVELS_CHOSEN,) if noise == "channel" and self._levels_given else (),
+            assumptions_trusted=(LEVELS_CHOSEN,) if noise == "channel" and self.levels is not None else (),
         )
 
-    def _dense_stage(self, request: Request, noise: str) -> tuple[Stage, int]:
+    def _dense_stage(self, request: Request, noise: str) -> tuple[tuple[Stage, ...], int]:
         """The stage that adds noise to every cell, and the number of cells that one unit can change."""
         query = self._cells(request, noise)
         most = query.changes(request.unit)
@@ -188,29 +194,28 @@ class InputPerturbation(Mechanism):
         words = f"{'1 cell' if most == 1 else f'{most:,} cells'} of the box, centred values"
         sensitivity = Sensitivity(change.bound, change.norm, words)
         event = _event(request, noise, most)
-        return Stage(CELLS, "input-dense", event, sensitivity, LAW_OF_NORM[change.norm], "every cell"), most
+        return (Stage(CELLS, "input-dense", event, sensitivity, LAW_OF_NORM[change.norm], "every cell"),), most
 
-    def _values_stage(self, request: Request, noise: str) -> tuple[Stage, int]:
-        """The stage that adds noise to every observed value, and the number of values that one unit can change."""
+    def _values_stages(self, request: Request, noise: str) -> tuple[tuple[Stage, ...], int]:
+        """The stages of the marginal and of the values, and the number of values that one unit can change."""
         most = _most_changes(request)
-        event = _event(request, noise, most)
         if noise != "channel":
+            event = _event(request, noise, most)
             norm = Norm.L2 if noise == "gaussian" else Norm.L1
             bound = values_change(1, norm is Norm.L1).bound if request.unit.kind == "value" else None
             words = "1 value, centred" if bound else f"{_changes(request)}, each by 2 when centred"
             sensitivity = Sensitivity(bound, norm, words)
-            return Stage(VALUES, "input-values", event, sensitivity, LAW_OF_NORM[norm], "every value"), most
+            return (Stage(VALUES, "input-values", event, sensitivity, LAW_OF_NORM[norm], "every value"),), most
         sensitivity = Sensitivity(None, None, _changes(request))
-        levels = len(channel_levels(self.levels, request.bounds))
-        if request.unit.kind == "value" and are_continuous(self.levels, request.bounds):
-            if request.epsilon < LEAST_EPSILON:
-                raise InputError(f"epsilon must be at least {LEAST_EPSILON:.1g}, got {request.epsilon!r}; use more")
-            what = f"two quantiles and a mean, then a channel on {levels} levels of the range they span"
-            return Stage(VALUES, "input-centred", event, sensitivity, Law.SEVERAL, what), most
-        if most == 1:
-            channel_on(self.levels, request.bounds, request.epsilon)  # an error now rather than after reading
-        what = f"channel on {levels} levels"
-        return Stage(VALUES, "input-values", event, sensitivity, Law.CHANNEL, what), most
+        if self.levels is not None:
+            what = f"channel on {len(self.levels)} levels"
+            event = PureEvent(request.epsilon)
+            return (Stage(VALUES, "input-values", event, sensitivity, Law.CHANNEL, what),), most
+        first = marginal_share(request)
+        *bought, left = (PureEvent(part) for part in shares(request.epsilon, [first / 3] * 3 + [1 - first]))
+        what = "channel on levels of the marginal"
+        values = Stage(VALUES, "input-values", left, sensitivity, Law.CHANNEL, what)
+        return (*marginal_stages(request, bought), values), most
 
     def _check_features(self, request: Request, dense: bool) -> None:
         solver = self._solver(dense)
@@ -225,6 +230,9 @@ class InputPerturbation(Mechanism):
                 " leave them out, or take sum perturbation"
             )
         standardised(self.features, request.mode_names, request.shape)
+
+    def learns_offsets(self, unit: Unit) -> bool:
+        return isinstance(self._solver(not unit.coordinates_public), Posterior)
 
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
         most, changes = plan.settings.most_changes, changed_values(pattern)
@@ -241,19 +249,25 @@ class InputPerturbation(Mechanism):
         if self.features and isinstance(solver, Posterior):
             given = standardised(self.features, request.mode_names, request.shape)
             solver = replace(solver, features=[given.get(mode) for mode in range(len(request.shape))])
-        if settings.centred:
-            return complete_centred(vault, request.epsilon, target, solver, progress)
         if isinstance(solver, ALS) and not vault.unit.coordinates_public:
             query = self._cells(request, settings.noise)
             answer = vault.answer(CELLS, query)
             progress("noise", 1, 1)
             cells, start = Noisy(answer.values, answer.variance), query.default / VALUE_STEPS
             return fit_cells(solver, cells, start, request.expected_count, target, progress)
-        noisy = self._noisy_symbols(vault, request) if settings.noise == "channel" else _noisy_values(vault, settings)
-        progress("noise", 1, 1)
         where = vault.pattern.coordinates
+        if settings.noise == "channel":
+            released = self._released_symbols(vault, plan)
+            progress("noise", 1, 1)
+            if isinstance(solver, Posterior):
+                return sample_values(solver, released, where, target, progress)
+            return fit_values(solver, symbol_numbers(released), where, target, progress)
+        pure = settings.noise == "laplace"
+        values = vault.values(VALUES, Values(pure))
+        noisy = Noisy(values.values, values.variance)
+        progress("noise", 1, 1)
         if isinstance(solver, Posterior):
-            return sample_values(solver, noisy.law, where, target, progress)
+            return sample_values(solver, released_numbers(noisy, pure, VALUE_STEPS), where, target, progress)
         return fit_values(solver, noisy, where, target, progress)
 
     def randomize(
@@ -274,8 +288,15 @@ class InputPerturbation(Mechanism):
         if self.noise == "gaussian":
             raise InputError("noise must be 'laplace' or 'channel' at the source, got 'gaussian'; both are pure")
         budget = checks.positive_number("epsilon", epsilon)
-        channel = None if self.noise == "laplace" else channel_on(self.levels, bounds, budget)
-        return randomized(values, bounds, budget, channel, noise)
+        if self.noise == "laplace":
+            return noisy_values(values, bounds, budget, noise)
+        scale = even_scale(MOST_LEVELS, VALUE_STEPS)
+        if self.levels is not None:
+            scale = public_scale(bounds.centred(np.asarray(self.levels)).tolist(), VALUE_STEPS)
+        channel = design_channel(scale, budget, 1.0)
+        drawn = symbols(values, bounds, Symbols(_whole(scale)), channel, noise)
+        stands = symbol_numbers(Released(drawn, channel.chances, scale, UNKNOWN))
+        return Randomized(bounds.uncentred(stands.values), drawn, stands.variance * (bounds.width / 2) ** 2)
 
     def _noise(self, request: Request) -> str:
         if self.noise is not None:
@@ -289,42 +310,42 @@ class InputPerturbation(Mechanism):
             return self.solver
         return ALS() if self.solver == "als" or (self.solver is None and dense) else Posterior()
 
-    @property
-    def _levels_given(self) -> bool:
-        return not (self.levels is None or isinstance(self.levels, str))
-
     def _cells(self, request: Request, noise: str) -> DenseCells:
         return DenseCells(request.shape, default_steps(request.bounds, self.default), noise == "laplace")
 
-    def _noisy_symbols(self, vault: Vault, request: Request) -> Noisy:
-        """One symbol per value, the centred numbers that represent the symbols, and the noise law for a solver."""
-        bounds = request.bounds
-        budget = -float_above(-Fraction(request.epsilon) / changed_values(vault.pattern))  # rounded down
-        whole = not are_continuous(self.levels, bounds)
-        channel = channel_on(self.levels, bounds, budget)
-        told = whole and isinstance(self._solver(False), Posterior) and channel.information >= LEAST_FOR_LEVELS
-        if told:
-            channel = told_levels(channel.levels, budget)
-        symbols = vault.symbols(VALUES, Symbols(), channel)
-        levels = bounds.centred(np.asarray(channel.levels))
-        if told:
-            law = laws.Symbols(symbols, channel.chances, levels, ordered=True)
-            stands, variance, _ = law.begin()
-            return Noisy(stands, variance, law)
-        fitted = recalibrated(channel, symbols)
-        variance = float(fitted.weights @ fitted.variances) / (bounds.width / 2) ** 2
-        stands = bounds.centred(fitted.pseudo_values)[symbols]
-        if variance > MOST_FOR_SYMBOLS * laws.USUAL_SIGMA**2:
-            return Noisy(stands, variance, laws.NoisyNumbers(stands, noise_std=math.sqrt(variance)))
-        return Noisy(stands, variance, laws.Symbols(symbols, channel.chances, levels, ordered=whole))
+    def _released_symbols(self, vault: Vault, plan: Plan) -> Released:
+        """One symbol per value, by a channel on levels that are public or follow from the released marginal."""
+        request, stage, pattern = plan.request, plan.stages[-1], vault.pattern
+        bounds, error = request.bounds, UNKNOWN
+        if self.levels is not None:
+            scale = public_scale(bounds.centred(np.asarray(self.levels)).tolist(), VALUE_STEPS)
+        else:
+            total = float(len(pattern)) if request.unit.kind == "value" else None
+            marginal = ask_marginal(vault, plan.stages[:-1], bounds, total)
+            scale, error = scale_of(marginal, MOST_LEVELS, (bounds.low, bounds.high)), marginal.error
+        budget = -float_above(-Fraction(_epsilon(stage.event)) / changed_values(pattern))  # rounded down
+        channel = design_channel(scale, budget, max(len(pattern), 1) / sum(request.shape))
+        return Released(vault.symbols(VALUES, Symbols(_whole(scale)), channel), channel.chances, scale, error)
 
 
-def _noisy_values(vault: Vault, settings: Settings) -> Noisy:
-    """Noisy centred values, and the law of their noise."""
-    pure = settings.noise == "laplace"
-    answer = vault.values(VALUES, Values(pure))
-    scale = {"laplace_scale": math.sqrt(answer.variance / 2)} if pure else {"noise_std": math.sqrt(answer.variance)}
-    return Noisy(answer.values, answer.variance, laws.NoisyNumbers(answer.values, **scale))
+def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """Public levels, increasing."""
+    grid = tuple(checks.finite_number(f"levels[{place}]", float(level)) for place, level in enumerate(levels))
+    if not 2 <= len(grid) <= MOST_LEVELS:
+        raise InputError(f"levels must be 2 to {MOST_LEVELS} numbers, got {len(grid)}; merge some, or leave them out")
+    if not all(low < high for low, high in pairwise(grid)):
+        raise InputError(f"levels must increase, got {grid}; sort them and drop doubles")
+    return grid
+
+
+def _whole(scale: Scale) -> tuple[int, ...]:
+    return tuple(int(edge) for edge in scale.edges)
+
+
+def _epsilon(event: Event) -> float:
+    if not isinstance(event, PureEvent):
+        raise UnprovenError(f"a channel must be paid by a pure stage, got {event}; report this as a bug")
+    return event.epsilon
 
 
 def default_steps(bounds: Bounds, default: float | None) -> int:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError, SizeError
+from tensorveil.inference.level import Level
 from tensorveil.inference.priors import LEVELLED_VARIANCE
 from tensorveil.inference.rows import posterior_rows
 from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference.statistics import feature_norms, row_matrices
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
-from tensorveil.mechanisms.parts.level import ask_level, default_level_share, level_coordinates, level_stage
+from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_coordinates, marginal_shares, marginal_stages
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
 from tensorveil.models.algebra import square_matrices
 from tensorveil.models.block_features import typical_feature
@@ -68,21 +69,20 @@ class StatisticPerturbation(Mechanism):
     Parameters
     ----------
     sweeps : number of updates per block
-    level_share : share of the budget for level and spread; default: the share for which, at the expected count, the
-        noise of the mean is a hundredth of the width of the bounds
+    marginal_share : share of the budget for the marginal law of the values; by default it falls with the expected count
     offsets_share : share of the remaining budget for offsets; the rest is split evenly over the updates
     """
 
     sweeps: int = 2
-    level_share: float | None = None
+    marginal_share: float | None = None
     offsets_share: float = 0.25
     name: ClassVar[str] = "statistic"
 
     def __post_init__(self) -> None:
         checks.positive_integer("sweeps", self.sweeps)
         checks.fraction("offsets_share", self.offsets_share)
-        if self.level_share is not None:
-            checks.fraction("level_share", self.level_share)
+        if self.marginal_share is not None:
+            checks.fraction("marginal_share", self.marginal_share)
 
     def design(self, request: Request) -> Design:
         if request.delta == 0 and not request.unit.coordinates_public:
@@ -99,22 +99,26 @@ class StatisticPerturbation(Mechanism):
         check_width(max(ranks))
         modes, blocks = offset_modes(request, _withheld(request)), _blocks(request)
         parts = 1 if request.unit.coordinates_public else 2
-        level = default_level_share(request) if self.level_share is None else self.level_share
-        shares = [level] + [(1 - level) * self.offsets_share / len(modes)] * len(modes)
-        rest = (1 - level) * (1 - self.offsets_share)
+        shares = marginal_shares(request, self.marginal_share)
+        first, left = len(shares), 1 - math.fsum(shares)
+        shares += [left * self.offsets_share / len(modes)] * len(modes)
+        rest = left * (1 - self.offsets_share)
         shares += [rest / (self.sweeps * len(blocks) * parts)] * (self.sweeps * len(blocks) * parts)
         coordinates = (
-            level_coordinates(request)
+            marginal_coordinates(request)
             + offset_coordinates(request, modes)
             + self.sweeps * sum(_numbers(request, block, parts) for block in blocks)
         )
         events = split_budget(request, shares, coordinates)
-        stages = [level_stage(request, events[0]), *offset_stages(request, modes, events[1 : len(modes) + 1])]
+        stages = [
+            *marginal_stages(request, events[:first]),
+            *offset_stages(request, modes, events[first : first + len(modes)]),
+        ]
         # theorem and bounds are the same for every model
         any_model, any_reading = CPModel([np.zeros((1, 1))] * 2), Reading(0.0, 1.0, Offsets.none(2))
         query = NormalEquations(any_reading, any_model, 0, np.ones(1), np.arange(1), pure=request.delta == 0)
         changes = query.sensitivity(request.unit)
-        remaining = iter(events[len(modes) + 1 :])
+        remaining = iter(events[first + len(modes) :])
         for sweep in range(self.sweeps):
             for block in blocks:
                 name = "core" if block == len(request.shape) else request.mode_names[block]
@@ -135,8 +139,9 @@ class StatisticPerturbation(Mechanism):
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         request, settings = plan.request, plan.settings
-        first, *others = plan.stages
-        level = ask_level(vault, first.event)
+        first = len(marginal_shares(request))
+        level = Level.of(ask_marginal(vault, plan.stages[:first], plan.request.bounds))
+        others = plan.stages[first:]
         offsets = ask_offsets(vault, level, settings.offset_modes, others[: len(settings.offset_modes)])
         reading = Reading(level.mean, level.scale, offsets)
         model = public_start(request.family, request.shape, std=START_STD)

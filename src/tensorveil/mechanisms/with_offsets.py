@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
@@ -11,9 +12,10 @@ from numpy.typing import ArrayLike
 from tensorveil import checks
 from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError
+from tensorveil.inference.level import Level
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, budget_with, no_progress
 from tensorveil.mechanisms.gradient import GradientPerturbation
-from tensorveil.mechanisms.parts.level import ask_level, default_level_share, level_coordinates, level_stage
+from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_coordinates, marginal_shares, marginal_stages
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.plan import Plan, Request
@@ -34,15 +36,16 @@ class Settings:
 @final
 @dataclass(frozen=True)
 class WithOffsets(Mechanism):
-    """Private level and offsets, then another mechanism on the residuals.
+    """Private marginal and offsets, then another mechanism on the residuals.
 
     A residual is computed from one observation's own value and released numbers, and clipped to the same bounds.
     Neighbouring data therefore have neighbouring residuals, and the inner mechanism's theorem applies to them as it is.
 
     Parameters
     ----------
-    mechanism : what runs on the residuals
-    share : share of the budget for level and offsets
+    mechanism : what runs on the residuals; sum perturbation and the posterior of input perturbation learn offsets
+        themselves, and are refused
+    share : share of the budget for marginal and offsets
     """
 
     mechanism: Mechanism = field(default_factory=GradientPerturbation)
@@ -72,12 +75,18 @@ class WithOffsets(Mechanism):
         return replace(self, mechanism=self.mechanism.with_features(features))
 
     def design(self, request: Request) -> Design:
+        if self.mechanism.learns_offsets(request.unit):
+            raise InputError(
+                f"mechanism must not learn offsets itself, got {self.mechanism.title}; use it without WithOffsets"
+            )
         modes = offset_modes(request, request.unit.mode_number if request.unit.kind == "slice" else None)
-        level = default_level_share(request)
-        shares = [self.share * level, *[self.share * (1 - level) / len(modes)] * len(modes)]
-        own = level_coordinates(request) + offset_coordinates(request, modes)
+        marginal = marginal_shares(request)
+        each = (1 - math.fsum(marginal)) / len(modes)
+        shares = [self.share * part for part in (*marginal, *[each] * len(modes))]
+        own = marginal_coordinates(request) + offset_coordinates(request, modes)
         events, plan, coordinates = budget_with(request, self.mechanism, 1 - self.share, shares, own)
-        stages = [level_stage(request, events[0]), *offset_stages(request, modes, events[1:])]
+        first = len(marginal)
+        stages = [*marginal_stages(request, events[:first]), *offset_stages(request, modes, events[first:])]
         stages += [replace(stage, name=f"{INNER}, {stage.name}") for stage in plan.stages]
         trusted = self.mechanism.design(plan.request).assumptions_trusted
         return Design(tuple(stages), Settings(modes, plan), coordinates, trusted)
@@ -87,8 +96,9 @@ class WithOffsets(Mechanism):
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         settings: Settings = plan.settings
-        first, *others = plan.stages[: len(settings.modes) + 1]
-        level = ask_level(vault, first.event)
+        first = len(marginal_shares(plan.request))
+        level = Level.of(ask_marginal(vault, plan.stages[:first], plan.request.bounds))
+        others = plan.stages[first : first + len(settings.modes)]
         offsets = level.rescaled(ask_offsets(vault, level, settings.modes, others))
         inner = self.mechanism.run(vault.residuals(offsets).inner(INNER), settings.inner, progress)
         return replace(inner, offsets=offsets + inner.offsets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import final
 
@@ -21,17 +21,22 @@ Coordinates = NDArray[np.uint32]
 
 TARGETS = ("value", "mean")
 CELLS_AT_ONCE = 2**21  # entries times draws
-BISECTIONS = 40
+BISECTIONS = 30  # of the bounds: to a billionth
+SMALLEST_GAP = 4e-9  # a place this close to the end of a level is that end
+PLACES_A_SIGMA, MOST_PLACES = 16, 4096  # of a table of expected values
+SMALL = ("parameters", "offsets")  # arrays in float32
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class PosteriorDraws:
-    """Draws of offsets and factors from a posterior, on the centred scale, where the bounds are -1 and 1.
+    """Draws of offsets and factors from a posterior, and the map from latent numbers to values.
 
-    In draw s the latent value of an entry is N(m_s, sigmas_s^2), m_s = offsets (those of the `Completion`, the
-    posterior means) + the draw's deviations from them + the draw's factors. With levels, the value is the level
-    between whose cuts the latent value lies; without, it is the latent value.
+    In draw s the latent number behind an entry is N(m_s, sigmas_s^2), m_s = offsets (those of the `Completion`, the
+    posterior means) + the draw's deviations from them + the draw's factors. Its value is linear from low_l to high_l
+    between the knots l and l + 1 of the draw, low_0 before the first and high_L beyond the last knot. Where low_l is
+    high_l, the values of the level are all alike: an atom, for example a star. Values are centred: the bounds are -1
+    and 1.
 
     Attributes
     ----------
@@ -41,10 +46,11 @@ class PosteriorDraws:
     offsets : array (draws, 1 + indices of all modes) of float32
         Deviations from the posterior means: of the mean, then of the offsets of each mode.
     sigmas : array (draws)
-    extra : array (draws)
-        Variance of m_s given the draw: rows of one mode are in each draw their mean given the other modes.
-    cuts : array (draws, levels - 1), empty without levels
-    levels : array, empty where values are continuous
+    knots : array (draws, levels + 1), increasing
+    low, high : array (levels)
+    mixing : array (4)
+        Sweeps of each chain, chains, the 95th percentile of R-hat and the median of effective draws, both over some
+        entries. Draws that are independent have 0 sweeps.
     """
 
     family: ModelFamily
@@ -52,33 +58,44 @@ class PosteriorDraws:
     parameters: Small
     offsets: Small
     sigmas: Floats
-    extra: Floats
-    cuts: Floats
-    levels: Floats
+    knots: Floats
+    low: Floats
+    high: Floats
+    mixing: Floats
 
     def __post_init__(self) -> None:
-        count = len(self.sigmas)
+        count, levels = len(self.sigmas), len(self.low)
         numbers = sum(math.prod(block) for block in self.family.block_shapes(self.shape))
         wanted = {
             "parameters": (count, numbers),
             "offsets": (count, 1 + sum(self.shape)),
             "sigmas": (count,),
-            "extra": (count,),
-            "cuts": (count, max(len(self.levels) - 1, 0)),
-            "levels": (len(self.levels),),
+            "knots": (count, levels + 1),
+            "low": (levels,),
+            "high": (levels,),
+            "mixing": (4,),
         }
         if count == 0:
             raise InputError("there must be at least one draw, got none; sample longer")
         for name, shape in wanted.items():
-            small = name in ("parameters", "offsets")
-            array = np.array(getattr(self, name), dtype=np.float32 if small else np.float64, order="C")
+            array = np.array(getattr(self, name), dtype=np.float32 if name in SMALL else np.float64, order="C")
             if array.shape != shape or not np.isfinite(array).all():
                 raise InputError(f"{name} of the draws must be finite and of shape {shape}, got {array.shape}")
             array.setflags(write=False)
             object.__setattr__(self, name, array)
+        ends = np.column_stack([self.low, self.high]).ravel()
+        if (np.diff(ends) < 0).any() or (np.diff(self.knots) < 0).any() or not (self.sigmas > 0).all():
+            raise InputError("low, high and knots of the draws must increase, and sigmas be above 0, got others")
 
     def __len__(self) -> int:
         return len(self.sigmas)
+
+    def tells_of(self, mode: int) -> bool:
+        """Whether any number of this mode's rows or offsets is not zero in any draw."""
+        model = self.family.zeros(self.shape)
+        first, own = int(model.block_starts[mode]), 1 + sum(self.shape[:mode])
+        rows = self.parameters[:, first : first + model.factors[mode].size]
+        return bool(rows.any() or self.offsets[:, own : own + self.shape[mode]].any())
 
     def latent_means(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
         """m_s of checked coordinates, one row per draw."""
@@ -92,73 +109,90 @@ class PosteriorDraws:
             row += base + deviations[0] + deviations[places].sum(axis=1, dtype=np.float64)
         return found
 
+    def scores(self, centred: Floats) -> Floats:
+        """Latent numbers behind centred values, if all latent numbers are N(0, 1); for an atom their mean."""
+        knots, atoms = self.knots.mean(axis=0), self.low == self.high
+        ends = np.concatenate([[-np.inf], knots[1:-1], [np.inf]])
+        density, below = np.exp(-(ends**2) / 2) / math.sqrt(2 * math.pi), _below(ends)
+        means = -np.diff(density) / np.maximum(np.diff(below), 1e-12)
+        places = np.column_stack([self.low, self.high]).ravel()
+        latent = np.column_stack([np.where(atoms, means, knots[:-1]), np.where(atoms, means, knots[1:])]).ravel()
+        return np.asarray(np.interp(centred, places, latent))
+
     def predict(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
         """Posterior mean of the values at checked coordinates, centred."""
-        parts = [self._expected(part, offsets) for part in self._parts(coordinates)]
-        return np.concatenate(parts) if parts else np.empty(0)
+        return self._by_parts(coordinates, lambda part: self._expected(part, offsets).mean(axis=0))
 
     def interval(
         self, coordinates: Coordinates, offsets: Offsets, share: float, of: str = "value"
     ) -> tuple[Floats, Floats]:
         """Lower and upper ends, centred, between which a value (or its mean) lies with this posterior probability.
 
-        With levels, a value's ends are levels: the shortest run of levels with at least this probability, and the
-        most likely one of these. Levels are discrete, so the coverage may exceed the requested probability.
+        If all levels are atoms, the ends are those of the shortest run of levels with at least this probability, and
+        the most likely one of these; the coverage may then exceed the requested probability.
         """
-        if len(self.levels) and of == "value":
-            found = [self._likeliest(part, offsets, share) for part in self._parts(coordinates)]
-            pairs = np.concatenate(found) if found else np.empty((0, 2), dtype=np.int64)
-            return self.levels[pairs[:, 0]], self.levels[pairs[:, 1]]
         tails = ((1 - share) / 2, (1 + share) / 2)
-        ends = [[self._quantile(part, offsets, tail, of) for part in self._parts(coordinates)] for tail in tails]
-        low, high = (np.concatenate(each) if each else np.empty(0) for each in ends)
-        return low, high
+        if of == "mean":
+            pairs = self._by_parts(coordinates, lambda part: np.quantile(self._expected(part, offsets), tails, axis=0))
+        elif (self.low == self.high).all():
+            pairs = self._by_parts(coordinates, lambda part: self._shortest_run(part, offsets, share))
+        else:
+            pairs = self._by_parts(coordinates, lambda part: self._quantiles(part, offsets, tails))
+        return pairs.reshape(2, -1)[0], pairs.reshape(2, -1)[1]
 
-    def _parts(self, coordinates: Coordinates) -> list[Coordinates]:
+    def _by_parts(self, coordinates: Coordinates, of: Callable[[Coordinates], Floats]) -> Floats:
+        """Numbers of all entries, from parts that fit in memory; entries are the last axis."""
         size = max(1, CELLS_AT_ONCE // len(self))
-        return [coordinates[first : first + size] for first in range(0, len(coordinates), size)]
+        parts = [of(coordinates[first : first + size]) for first in range(0, len(coordinates), size)]
+        return np.concatenate(parts, axis=-1) if parts else np.empty(0)
 
-    def _below(self, means: Floats) -> Floats:
-        """P(value at or below each level but the last), averaged over draws: one row per level."""
+    def _expected(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
+        """Expected values, one row per draw; each draw's are read off a table."""
+        means = self.latent_means(coordinates, offsets)
+        for row, sigma, knots in zip(means, self.sigmas, self.knots, strict=True):
+            first, last = float(row.min()), float(row.max())
+            count = min(max(int(PLACES_A_SIGMA * (last - first) / sigma), 2), MOST_PLACES)
+            places = np.linspace(first, last + 1e-9, count)
+            row[:] = np.interp(row, places, expected_values(places, float(sigma), knots, self.low, self.high))
+        return means
+
+    def _shortest_run(self, coordinates: Coordinates, offsets: Offsets, share: float) -> Floats:
+        """The first and the last level of the shortest run of levels with at least this chance."""
         from scipy.special import ndtr
 
-        spreads = np.sqrt(self.sigmas**2 + self.extra)[:, None]
-        return np.array([ndtr((cut[:, None] - means) / spreads).mean(axis=0) for cut in self.cuts.T])
-
-    def _likeliest(self, coordinates: Coordinates, offsets: Offsets, share: float) -> NDArray[np.int64]:
-        """First and last place of the shortest run of levels with this chance at least."""
-        below = self._below(self.latent_means(coordinates, offsets))
-        ends = np.vstack([np.zeros(len(coordinates)), below, np.ones(len(coordinates))])
-        count = len(self.levels)
+        means = self.latent_means(coordinates, offsets)
+        cuts, sigmas = self.knots[:, 1:-1].T, self.sigmas[:, None]
+        below = [ndtr((cut[:, None] - means) / sigmas).mean(axis=0) for cut in cuts]
+        ends = np.vstack([np.zeros(len(coordinates)), *below, np.ones(len(coordinates))])
+        count = len(self.low)
         runs = np.array([(first, last) for first in range(count) for last in range(first, count)])
         chances = ends[runs[:, 1] + 1] - ends[runs[:, 0]]
         worth = chances - 2.0 * (runs[:, 1] - runs[:, 0])[:, None]  # a shorter run is worth more than any chance
-        return np.asarray(runs[np.where(chances >= min(share, 1 - 1e-9), worth, -np.inf).argmax(axis=0)])
+        best = runs[np.where(chances >= min(share, 1 - 1e-9), worth, -np.inf).argmax(axis=0)]
+        return np.asarray(self.low[best.T])
 
-    def _expected(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
-        means = self.latent_means(coordinates, offsets)
-        if not len(self.levels):
-            return np.asarray(means.mean(axis=0))
-        return np.asarray(self.levels[-1] - np.diff(self.levels) @ self._below(means))
-
-    def _quantile(self, coordinates: Coordinates, offsets: Offsets, tail: float, of: str) -> Floats:
-        """The tail's quantile of the mixture of all draws, by bisection."""
+    def _quantiles(self, coordinates: Coordinates, offsets: Offsets, tails: tuple[float, float]) -> Floats:
+        """Quantiles of the mixture of all draws, by bisection between the lowest and the highest value."""
         from scipy.special import ndtr
 
         means = self.latent_means(coordinates, offsets)
-        spreads = np.sqrt(self.extra + (self.sigmas**2 if of == "value" else 1e-12))[:, None]
-        reach = 12 * float(spreads.max())
-        low, high = means.min(axis=0) - reach, means.max(axis=0) + reach
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            above = ndtr((middle - means) / spreads).mean(axis=0) < tail
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
-        if len(self.levels):  # the mean of a value given its latent mean: rises with it
-            latent = (low + high) / 2
-            cuts, sigma = self.cuts.mean(axis=0), math.sqrt(float((self.sigmas**2).mean()))
-            below = ndtr((cuts[:, None] - latent) / sigma)
-            return np.asarray(self.levels[-1] - np.diff(self.levels) @ below)
-        return np.asarray((low + high) / 2)
+        ends = np.column_stack([self.low, self.high]).ravel()
+        found = []
+        for tail in tails:
+            low = np.full(len(coordinates), self.low[0])
+            high = np.full(len(coordinates), self.high[-1])
+            for _ in range(BISECTIONS):
+                middle = (low + high) / 2
+                below = np.zeros(len(coordinates))
+                for row, sigma, knots in zip(means, self.sigmas, self.knots, strict=True):
+                    latent = np.interp(middle, ends, np.repeat(knots, 2)[1:-1], left=-np.inf, right=np.inf)
+                    below += ndtr((latent - row) / sigma)
+                above = below < tail * len(self)
+                low, high = np.where(above, middle, low), np.where(above, high, middle)
+            places = (low + high) / 2
+            nearest = ends[np.clip(np.searchsorted(ends, places - SMALLEST_GAP), 0, len(ends) - 1)]
+            found.append(np.where(np.abs(nearest - places) <= SMALLEST_GAP, nearest, places))  # atoms are exact
+        return np.array(found)
 
     def arrays(self) -> dict[str, NDArray[np.float32] | Floats]:
         """All numbers, by name, for a file."""
@@ -183,3 +217,21 @@ class PosteriorDraws:
         )
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, and large
+
+
+def expected_values(means: Floats, sigma: float, knots: Floats, low: Floats, high: Floats) -> Floats:
+    """Expected value of a latent number N(mean, sigma^2), for each mean: sums of integrals of lines between knots."""
+    from scipy.special import ndtr
+
+    z = (knots[:, None] - means) / sigma
+    below, density = ndtr(z), np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    chances = np.diff(below, axis=0)
+    beyond = (means - knots[:-1, None]) * chances - sigma * np.diff(density, axis=0)  # beyond the knot before
+    slopes = (high - low) / np.maximum(np.diff(knots), 1e-12)
+    return np.asarray(low[0] * below[0] + high[-1] * (1 - below[-1]) + low @ chances + slopes @ beyond)
+
+
+def _below(places: Floats) -> Floats:
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr(places))

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.errors import InputError
-from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
-from tensorveil.privacy.noise.channels import Channel, quantize
+from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.source import NoiseSource
+from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.privacy.queries.values.values import values_change
 
 Floats = NDArray[np.float64]
@@ -26,7 +27,7 @@ class Randomized:
     Attributes
     ----------
     values : array
-        Noisy values, or the unbiased stand-ins of the symbols, on the scale of the bounds.
+        Noisy values, or the numbers that represent the symbols, on the scale of the bounds.
     symbols : array or None
         What the channel gave.
     noise_variance : float
@@ -38,19 +39,23 @@ class Randomized:
     noise_variance: float
 
 
-def randomized(
-    values: ArrayLike, bounds: Bounds, epsilon: float, channel: Channel | None, noise: NoiseSource | None
-) -> Randomized:
-    """Every value with Laplace noise, or through a channel, by itself: pure epsilon per value."""
+def noisy_values(values: ArrayLike, bounds: Bounds, epsilon: float, noise: NoiseSource | None) -> Randomized:
+    """Every value with Laplace noise by itself: pure epsilon per value."""
+    change = values_change(1, pure=True)
+    sensitivity = round(change.bound / change.grid)
+    source = NoiseSource() if noise is None else noise
+    noisy = source.laplace(_steps(values, bounds), grid=change.grid, sensitivity=sensitivity, epsilon=epsilon)
+    return Randomized(bounds.uncentred(noisy), None, 2 * (bounds.width / epsilon) ** 2)
+
+
+def symbols(values: ArrayLike, bounds: Bounds, query: Symbols, channel: Channel, noise: NoiseSource | None) -> Integers:
+    """Every value through a channel by itself, on public levels: pure, of the channel's epsilon, per value."""
+    source = NoiseSource() if noise is None else noise
+    return source.channel(query.levels(_steps(values, bounds)), channel)
+
+
+def _steps(values: ArrayLike, bounds: Bounds) -> Integers:
     numbers = np.asarray(values, dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise InputError("values must be finite, got others; leave them out")
-    source = NoiseSource() if noise is None else noise
-    steps = bounds.steps(numbers)
-    if channel is None:
-        change = values_change(1, pure=True)
-        sensitivity = round(change.bound / change.grid)
-        noisy = source.laplace(steps, grid=change.grid, sensitivity=sensitivity, epsilon=epsilon)
-        return Randomized(bounds.uncentred(noisy), None, 2 * (bounds.width / epsilon) ** 2)
-    symbols = source.channel(quantize(bounds.uncentred(np.asarray(steps / VALUE_STEPS)), channel.levels), channel)
-    return Randomized(channel.pseudo_values[symbols], symbols, float(channel.weights @ channel.variances))
+    return bounds.steps(numbers)

@@ -64,10 +64,9 @@ class Stage:
         What it costs.
     sensitivity : Sensitivity
     law : Law
-        The kind of noise; its scale follows from the event and the sensitivity. Several: the stage is pure and paid in
-        parts, each with noise of the kind that its query asks for.
+        The kind of noise; its scale follows from the event and the sensitivity.
     what : str
-        What is noised; for channels, choices and several kinds, all that is to be said.
+        What is noised; for channels, all that is to be said.
     """
 
     name: str
@@ -80,8 +79,6 @@ class Stage:
     def __post_init__(self) -> None:
         if self.theorem not in THEOREMS:
             raise InputError(f"theorem must be one of {sorted(THEOREMS)}, got {self.theorem!r}; prove it first")
-        if self.law is Law.SEVERAL and not isinstance(self.event, PureEvent):
-            raise InputError(f"a stage with several kinds of noise must be pure, got {self.event!r}; split it")
 
     @property
     def noise(self) -> str:
@@ -112,7 +109,7 @@ class Stage:
 
     def _once(self) -> str:
         event, bound = self.event, self.sensitivity.bound
-        if self.law in (Law.CHANNEL, Law.CHOICE, Law.SEVERAL) and isinstance(event, PureEvent):
+        if self.law is Law.CHANNEL and isinstance(event, PureEvent):
             return f"{self.what}, epsilon {event.epsilon:.4g}"
         if isinstance(event, PureEvent):
             scale = f"scale {bound / event.epsilon:.4g}" if bound else f"scale sensitivity / {event.epsilon:.4g}"

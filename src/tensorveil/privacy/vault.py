@@ -29,7 +29,6 @@ from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:  # the vault takes any query; these name what some of its methods ask of one
-    from tensorveil.privacy.queries.values.choices import Choice
     from tensorveil.privacy.queries.values.symbols import Symbols
     from tensorveil.privacy.queries.values.values import Values
 
@@ -114,7 +113,7 @@ class _Meter:
             raise VaultError(f"the plan must price what is asked, got the stage {name!r}, which it does not have")
         if stage.theorem != theorem or unit.kind not in THEOREMS[theorem].units:
             raise VaultError(f"stage {name!r} is priced by {stage.theorem}, got a query of {theorem} under {unit}")
-        if stage.law not in (law, Law.SEVERAL):
+        if stage.law is not law:
             raise VaultError(f"stage {name!r} is priced for {stage.law}, got a query for {law}")
         if isinstance(stage.event, SampledGaussianEvent) and theorem != SAMPLED:
             raise VaultError(f"stage {name!r} is priced for a sample of the units, which {theorem} does not cover")
@@ -243,6 +242,8 @@ class Vault:
         name = self._prefix + stage
         if type(channel) is not Channel:
             raise VaultError(f"a channel must be a Channel, whose table is checked, got {type(channel).__name__}")
+        if len(channel.counts) != len(query.edges) + 1:
+            raise VaultError(f"a channel of {len(channel.counts)} levels needs one edge less, got {len(query.edges)}")
         pattern = self.pattern
         changes = query.changes(pattern)
         paid, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
@@ -251,16 +252,6 @@ class Vault:
         self._meter.pay(name, event, type(query).__qualname__, f"channel of epsilon {channel.epsilon:g} per value")
         parts = [query.draw(shard, channel, self._noise) for shard in self._shards]
         return pattern.sorted_in_cells(np.concatenate(parts))  # [L9]
-
-    def choose(self, stage: str, query: Choice, *, epsilon: float | None = None) -> int:
-        """One of the query's candidates, by the exponential mechanism."""
-        name = self._prefix + stage
-        _, event = self._meter.due(name, Law.CHOICE, self.unit, query.theorem(self.unit), epsilon)
-        if not isinstance(event, PureEvent):
-            raise VaultError(f"stage {name!r} must be pure for a choice, got {event!r}")
-        self._meter.pay(name, event, type(query).__qualname__, "exponential mechanism")
-        scores = query.scores(self._engine.sum(query.of, self._shards)[0])
-        return self._noise.choose(scores, sensitivity=query.sensitivity(self.unit), epsilon=event.epsilon)
 
     def _paid(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from tensorveil import checks
@@ -73,9 +72,13 @@ def plan(
     protected = Unit.of(unit, at_most).resolved(observations.mode_names)
     check_public(observations, protected)  # a plan tells the shape, and errors of features name labels
     family = family_of(model, observations.shape, protected, mechanism)
+    if protected.coordinates_public and expected_count is None:
+        expected_count = len(observations)  # public, as all coordinates are
     if isinstance(mechanism, str):
-        asked = _request(observations, family, bounds, protected, epsilon, delta, expected_count)
-        choice = choose(mechanism, asked)
+        shape, names = observations.shape, observations.mode_names
+        choice = choose(
+            mechanism, Request.checked(family, bounds, protected, epsilon, delta, shape, names, expected_count, None)
+        )
     elif isinstance(mechanism, Mechanism):
         choice = Choice(mechanism, "asked for")
     else:
@@ -93,23 +96,6 @@ def plan(
         mode_names=observations.mode_names,
         expected_count=expected_count,
     ).explained(choice.reason)
-
-
-def _request(
-    observations: Observations,
-    family: ModelFamily,
-    bounds: Bounds,
-    unit: Unit,
-    epsilon: float,
-    delta: float,
-    expected_count: int | None,
-) -> Request:
-    """The request with the public facts about the observations; their number only if coordinates are public."""
-    shape, names = observations.shape, observations.mode_names
-    asked = Request.checked(family, bounds, unit, epsilon, delta, shape, names, expected_count, None)
-    if asked.unit.coordinates_public and expected_count is None:
-        return replace(asked, expected_count=len(observations))
-    return asked
 
 
 def fit(

@@ -18,7 +18,7 @@ from tensorveil.data.readers import time_bins
 from tensorveil.data.readers.labels import coordinates_of
 from tensorveil.data.readers.text import shown_names
 from tensorveil.errors import InputError, MissingDependencyError
-from tensorveil.inference.owners import owner_rows
+from tensorveil.inference.owners import with_owners
 from tensorveil.models.completion import Completion
 from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.offsets import Offsets
@@ -153,13 +153,7 @@ def everybody(release: Release, own: Observations) -> Completion:
         )
     mode = model.withheld_mode
     data = clip(own, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
-    own_offsets, own_rows = owner_rows(data.coordinates, data.centred, model, mode)
-    offsets = model.offsets.with_mode(mode, own_offsets)
-    blocks = [np.array(factor) for factor in model.factors.factors]
-    blocks[mode] = own_rows
-    if model.factors.core is not None:
-        blocks.append(np.array(model.factors.core))
-    return replace(model, offsets=offsets, factors=model.factors.family.model(blocks), withheld_mode=None)
+    return replace(with_owners(model, data.coordinates, data.centred, mode), withheld_mode=None)
 
 
 def coordinates_in(release: Release, table: Any) -> Integers:

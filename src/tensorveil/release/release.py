@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.inference.owners import owner_rows
+from tensorveil.inference.owners import with_owners
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel, import_tensorly
 from tensorveil.privacy.bounds import Bounds, clip
@@ -266,17 +266,7 @@ class Release:
             )
         owner = int(owners[0])
         data = clip(own_observations, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
-        offsets, rows = owner_rows(data.coordinates, data.centred, model, mode)
-        blocks = [np.array(factor) for factor in model.factors.factors]
-        blocks[mode][owner] = rows[owner]
-        if model.factors.core is not None:
-            blocks.append(np.array(model.factors.core))
-        return replace(
-            model,
-            offsets=model.offsets.with_mode(mode, offsets),
-            factors=model.factors.family.model(blocks),
-            owned_index=owner,
-        )
+        return replace(with_owners(model, data.coordinates, data.centred, mode), owned_index=owner)
 
 
 def _with_offset_columns(model: Completion) -> list[NDArray[np.float64]]:

@@ -288,10 +288,10 @@ def _check_whole(release: Release) -> None:
 
 
 def _tells_of(model: Completion, mode: int) -> bool:
-    """Whether any number of this mode's rows or offsets is not zero, or draws may hold some."""
+    """Whether any number of this mode's rows or offsets is not zero, in the model or in a draw."""
     part = model.offsets.modes[mode]
     return (
-        model.draws is not None
+        (model.draws is not None and model.draws.tells_of(mode))
         or bool(np.any(model.factors.factors[mode]))
         or (part is not None and bool(np.any(part)))
     )

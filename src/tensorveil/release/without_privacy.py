@@ -1,4 +1,4 @@
-"""Completion without privacy, by the models of input perturbation without noise, to show the cost of privacy."""
+"""Completion without privacy, by the model of input perturbation without noise, to show the cost of privacy."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from numpy.typing import ArrayLike
 from tensorveil.data.features import standardised
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.inference.posterior.laws import NoiseLaw, NoisyNumbers, Symbols
+from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
+from tensorveil.inference.values.marginal import exact_marginal
+from tensorveil.inference.values.noisy import Target, sample_values
+from tensorveil.inference.values.scale import scale_of
 from tensorveil.mechanisms.base import Progress, no_progress
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
-from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.guarantee import Guarantee
 
-MOST_LEVELS = 14  # distinct values up to here are taken for ordered levels, as ratings are
+MOST_LEVELS = 240  # a symbol is one byte, and a scale may add a few levels beyond its last value
 
 NO_PRIVACY = Guarantee(float("inf"), 0.0, "none", "none", "no noise was added: epsilon is infinite")
 
@@ -35,20 +38,12 @@ def completed_without_privacy(
         raise InputError(f"bounds must be Bounds(low, high), got {bounds!r}; state the range of values")
     if not isinstance(family, ModelFamily):
         raise InputError(f"model must be CP(rank) or Tucker(ranks), got {family!r}; give one")
-    centred = bounds.centred(np.clip(observations.values, bounds.low, bounds.high))
+    steps = bounds.steps(observations.values)
+    marginal = exact_marginal(steps, VALUE_STEPS)
+    scale = scale_of(marginal, MOST_LEVELS, (bounds.low, bounds.high))
+    symbols = np.searchsorted(scale.edges, steps, side="right")
+    released = Released(symbols, np.eye(len(scale.low)), scale, marginal.error)
     given = standardised(features, observations.mode_names, observations.shape)
-    run = Posterior(features=[given.get(mode) for mode in range(len(observations.shape))]).solve(
-        observations.coordinates,
-        _law(centred),
-        family,
-        observations.shape,
-        progress=lambda sweep, planned: progress("sweeps", sweep, planned),
-    )
-    return Completion(run.offsets, run.model, bounds.low, bounds.high, draws=run.draws)
-
-
-def _law(centred: np.ndarray) -> NoiseLaw:
-    levels, symbols = np.unique(centred, return_inverse=True)
-    if 3 <= len(levels) <= MOST_LEVELS:
-        return Symbols(symbols, np.eye(len(levels)), levels, ordered=True)
-    return NoisyNumbers(centred)
+    solver = Posterior(features=[given.get(mode) for mode in range(len(observations.shape))])
+    target = Target(family, observations.shape, bounds.low, bounds.high)
+    return sample_values(solver, released, observations.coordinates, target, progress)

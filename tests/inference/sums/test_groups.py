@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensorveil.inference.sums.groups import group_effects, grouped
+from tensorveil.inference.sums.groups import drawn_interactions, grouped
 
 
 def test_groups_are_the_clusters_that_there_are():
@@ -35,7 +35,7 @@ def test_effects_are_nearer_to_the_truth_than_means_and_learn_what_groups_share(
     true = rng.normal(0, 0.3, (800, 1)) @ loadings  # one direction, far from the generic covariance
     counts = rng.integers(1, 30, (800, 3)).astype(float)
     sums = counts * true + rng.normal(0, np.sqrt(counts * 0.2)) + rng.normal(0, 2.0, (800, 3))
-    found = group_effects(sums, counts, np.full((800, 3), 4.0), 0.2, 0.03, 0.01)
+    found = drawn_interactions(sums, counts, 4.0 + 0.2 * counts, 64, rng).mean(axis=0)
     alone = (
         sums * counts * 0.09 / (counts**2 * 0.09 + counts * 0.2 + 4.0)
     )  # each group by itself, with the right variance
@@ -46,5 +46,14 @@ def test_with_many_values_and_no_noise_they_are_the_means():
     rng = np.random.default_rng(2)
     true = rng.normal(0, 0.3, (200, 2))
     counts = np.full((200, 2), 1e6)
-    found = group_effects(counts * true, counts, np.zeros((200, 2)), 0.2, 0.03, 0.01)
-    np.testing.assert_allclose(found, true, atol=1e-3)
+    found = drawn_interactions(counts * true, counts, 0.2 * counts, 8, rng)
+    np.testing.assert_allclose(found, np.broadcast_to(true, found.shape), atol=5e-3)
+
+
+def test_draws_spread_as_far_as_means_are_from_the_truth():
+    rng = np.random.default_rng(3)
+    true = rng.normal(0, 0.2, (2000, 2))
+    counts = rng.integers(1, 40, (2000, 2)).astype(float)
+    sums = counts * true + rng.normal(0, np.sqrt(3.0 + 0.5 * counts))
+    draws = drawn_interactions(sums, counts, 3.0 + 0.5 * counts, 100, rng)
+    assert draws.var(axis=0).mean() == pytest.approx(np.square(draws.mean(axis=0) - true).mean(), rel=0.15)

@@ -31,7 +31,7 @@ def test_without_rows_nothing_is_predicted_and_ranks_bound_the_columns(family):
 def test_columns_of_items_are_even_and_average_to_nothing_over_counts():
     rng = np.random.default_rng(1)
     offsets, counts, given = rng.normal(0, 0.1, 50), rng.integers(0, 90, 50).astype(float), rng.normal(size=(50, 4))
-    columns = item_columns(offsets, counts, np.maximum(counts, 1.0), given)
+    columns = item_columns(offsets, counts, given)
     np.testing.assert_allclose(counts @ columns, 0.0, atol=1e-9)
     sizes = np.square(columns).mean(axis=0)
     np.testing.assert_allclose([sizes[0], sizes[1], sizes[2:].sum()], 1.0)
@@ -39,4 +39,4 @@ def test_columns_of_items_are_even_and_average_to_nothing_over_counts():
 
 
 def test_what_does_not_vary_is_no_column():
-    assert item_columns(np.zeros(6), np.ones(6), np.ones(6), None).shape == (6, 0)
+    assert item_columns(np.zeros(6), np.ones(6), None).shape == (6, 0)

@@ -1,9 +1,12 @@
-"""Symbols: each from its own value, on the scale of the channel's levels, in an order that tells nothing of rows."""
+"""Symbols: each from its own value, by edges in whole steps, in an order that tells nothing of rows."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tensorveil.data.observations import Observations
+from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
@@ -16,8 +19,13 @@ from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault, VaultError
 
 BOUNDS = Bounds(1, 5)
-LEVELS = (1.0, 2.0, 3.0, 4.0, 5.0)
+STARS = public_scale((-1.0, -0.5, 0.0, 0.5, 1.0), VALUE_STEPS)
+EDGES = tuple(STARS.edges.tolist())
 WHERE = np.repeat([[0, 0], [0, 1], [1, 0]], 4, axis=0)
+
+
+def channel(epsilon):
+    return design_channel(STARS, epsilon, 10.0)
 
 
 def shard(values, unit="value"):
@@ -29,25 +37,36 @@ def vault(values, epsilon, unit="value", law=Law.CHANNEL, seed=0):
     return Vault([shard(values, unit)], [stage], 0, NoiseSource(seed))
 
 
-@pytest.mark.parametrize("query", [Symbols(), Symbols(nearest=True), Symbols((-1000, VALUE_STEPS // 2), nearest=True)])
-def test_a_replaced_value_moves_its_own_symbol_alone(query):
-    channel = design_channel(LEVELS if query.within is None else (-1, 0, 1), 30.0)
+@pytest.mark.parametrize("edges", [EDGES, (-1000, VALUE_STEPS // 2, VALUE_STEPS // 2, VALUE_STEPS + 1)])
+def test_a_replaced_value_moves_its_own_symbol_alone(edges):
+    query = Symbols(edges)
     values = np.array([1.0, 2, 3, 4, 1.2, 2.4, 3.6, 4.8, 1.5, 2.5, 3.5, 4.5])
-    before = query.draw(shard(values), channel, NoiseSource(0))
+    before = query.draw(shard(values), channel(30.0), NoiseSource(0))
     values[3] = 5.0  # the largest of its cell before and after
-    after = query.draw(shard(values), channel, NoiseSource(0))
+    after = query.draw(shard(values), channel(30.0), NoiseSource(0))
     assert set(np.flatnonzero(before != after)) <= {3}
 
 
-def test_values_on_the_scale_of_a_released_range():
-    values = Symbols((-VALUE_STEPS // 2, VALUE_STEPS)).values(shard([1, 2, 3, 5] * 3))
-    np.testing.assert_allclose(values[:4], [-1, -1, -1 / 3, 1])  # centred -1, -0.5, 0 and 1
+@given(st.lists(st.integers(-VALUE_STEPS, VALUE_STEPS), min_size=1, max_size=9), st.lists(st.integers(-9, 9)))
+def test_the_level_is_the_number_of_edges_at_or_below_a_value(edges, near):
+    edges = sorted(edges)
+    steps = [edges[0] + shift for shift in near] + [edges[-1] + shift for shift in near] + edges
+    levels = Symbols(tuple(edges)).levels(np.array(steps))
+    assert levels.tolist() == [sum(edge <= step for edge in edges) for step in steps]
+
+
+def test_a_table_for_another_number_of_levels_is_refused_before_anything_is_paid():
+    locked = vault(np.full(12, 3.0), 4.0)
+    for edges in (EDGES[1:], (*EDGES, VALUE_STEPS)):
+        with pytest.raises(VaultError, match="one edge less"):
+            locked.symbols("values", Symbols(edges), channel(4.0))
+    assert locked.receipts == ()
 
 
 def test_symbols_and_values_of_a_cell_come_in_order():
     rng = np.random.default_rng(0)
     values = rng.uniform(1, 5, len(WHERE))
-    symbols = vault(values, 2.0).symbols("values", Symbols(), design_channel(LEVELS, 2.0)).reshape(3, 4)
+    symbols = vault(values, 2.0).symbols("values", Symbols(EDGES), channel(2.0)).reshape(3, 4)
     assert (np.diff(symbols, axis=1) >= 0).all()
     answer = vault(values, 2.0, law=Law.LAPLACE).values("values", Values(pure=True))
     noisy = answer.values.reshape(3, 4)
@@ -58,10 +77,8 @@ def test_symbols_and_values_of_a_cell_come_in_order():
 
 
 def test_the_vault_refuses_symbols_that_cost_more_than_their_stage_pays():
-    assert len(vault(np.full(12, 3.0), 4.0).symbols("values", Symbols(), design_channel(LEVELS, 4.0))) == 12
+    assert len(vault(np.full(12, 3.0), 4.0).symbols("values", Symbols(EDGES), channel(4.0))) == 12
     with pytest.raises(VaultError, match="8 symbols at 4"):
-        vault(np.full(12, 3.0), 4.0, "slice_values:0").symbols("values", Symbols(), design_channel(LEVELS, 4.0))
-    with pytest.raises(VaultError, match="got a query of input-centred"):
-        vault(np.full(12, 3.0), 4.0).symbols("values", Symbols((0, 9)), design_channel(LEVELS, 4.0))
+        vault(np.full(12, 3.0), 4.0, "slice_values:0").symbols("values", Symbols(EDGES), channel(4.0))
     with pytest.raises(VaultError, match="priced for channel"):
         vault(np.full(12, 3.0), 4.0).values("values", Values(pure=True))

@@ -1,4 +1,4 @@
-"""One chain of Gibbs sampling: its state, and a sweep that draws every variable once (model: sampler.py)."""
+"""One chain of draws from the posterior: its state, and a sweep that draws every variable once (model: sampler.py)."""
 
 from __future__ import annotations
 
@@ -10,107 +10,80 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.inference.posterior.laws import NoiseLaw
 from tensorveil.inference.posterior.pattern import Links
-from tensorveil.kernels.dispatch import worth_compiling
-from tensorveil.kernels.fast import gibbs_rows
-from tensorveil.kernels.reference import least_squares, posterior
+from tensorveil.inference.posterior.released import Released
+from tensorveil.kernels.reference import scored_rows
 from tensorveil.models.factor_model import ModelFamily
-from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start
-from tensorveil.solvers.layouts.latent_lists import LatentLists
+from tensorveil.solvers.block_updates import Entries
 from tensorveil.solvers.layouts.strata import run_apart
-from tensorveil.solvers.parallel_sgd import ParallelSGD
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
 
-BURN_IN = 0.25
-REFLECTION = -0.7
 PART = 2**14  # entries that a thread takes at a time; sums over parts do not depend on the number of threads
-LARGE = 2**20  # entries from which on the start is a few passes of descent: eigenvectors take too long
-START_PASSES = 6
-FREEDOM = 1.0  # of the priors of variances: worth one row
-LARGEST = 10.0  # variances over their usual ones
-USUAL_VARIANCE = 0.2  # of latent values, where the data cannot tell
-SIGNAL_SHARE = 0.1  # of the variance of latent values, expected of factors
-OFFSET_SHARE = 0.02  # and of each mode's offsets: little, for where there are none they only add noise
-LINK_SHARE = 0.1  # of the variance of rows, expected of what features explain
-SMALL_CORE = 64  # cells: up to here its matrix is formed
-CORE_STEPS, CORE_PRECISION = 100, 1e-6
+KEEP = 0.5  # of every second sweep: nearer proposals, for rows whose law is far from normal
+# Scales of half-Cauchy priors, in units of the residual spread: the median of what each explains
+FACTOR_SCALE = 0.5  # of all factors together
+OFFSET_SCALE = 0.3  # of the offsets of one mode
+MEAN_RATIO = 1.0  # of the mean of a column of rows, over their spread
+LINK_RATIO = 0.55  # of what a group of features explains of it
+START = 0.1  # of the prior's scale: chains start near zero and apart
+STEP, LARGEST_STEP = 0.1, 0.5  # of the log of the scale of all effects; it adapts while draws are discarded
+CORE_BLOCK = 256  # cells of a core that are drawn together
+FIT_SHARE = 0.1  # of the last sweep in the average of the log likelihood
+CUTS_BLOCK = 32  # coordinates of the cuts that are
+WEIGHT_PARTS = 8  # of the entries, for sums of weights
+ROOM = 1.3  # of means in tables, over the largest one of today
 
 
 class Chain:
-    """The state of the sampler."""
+    """The state of the sampler: rows, offsets, core, their scales, and the cuts that follow from them."""
 
     def __init__(
         self,
-        coordinates: Coordinates,
-        law: NoiseLaw,
+        data: Entries,
+        released: Released,
         family: ModelFamily,
         shape: tuple[int, ...],
         links: list[Links],
         seed: int,
         threads: int,
     ) -> None:
-        self.law, self.shape, self.links, self.threads = law, shape, links, threads
+        self.data, self.released, self.shape, self.links, self.threads = data, released, shape, links, threads
         self.generator = np.random.default_rng(seed)
         self.model = family.zeros(shape)
         self.starts, self.widths = self.model.block_starts, self.model.block_widths
         self.offset_starts: Integers = np.concatenate([[0], np.cumsum(shape)[:-1]]).astype(np.int64)
-        stands, self.noise, self.mean = law.begin()
-        self.data = Entries.of(coordinates, stands, shape)
         self.offsets = np.zeros(sum(shape))
-        self._start(stands, self.noise)
-        count = len(law)
-        self.means, self.latent, self.precisions = np.empty(count), np.empty(count), np.empty(count)
-        self.centres = [np.zeros((size, self.model.ranks[mode] + 1)) for mode, size in enumerate(shape)]
-        self.prior_means = [np.zeros_like(part) for part in self.centres]
-        self.parts = [(first, min(first + PART, count)) for first in range(0, count, PART)]
-        self.row_parts = [self._row_parts(mode) for mode in range(len(shape))]
-        self.last_mode = 0
-        self.lists: LatentLists | None = None
-        if worth_compiling(count, family.name):
-            self.lists = LatentLists(self.data.coordinates, self.data.begins, shape, self.model.ranks[0])
-
-    def _start(self, stands: Floats, noise: float) -> None:
-        """Shrunken offsets, spectral factors, and priors of the expected scale."""
-        unsure = math.sqrt(5 / len(stands)) * noise  # how well the moments know the variance of latent values
-        trust = USUAL_VARIANCE**2 / (USUAL_VARIANCE**2 + unsure**2)
-        found = trust * (float(stands.var()) - noise) + (1 - trust) * USUAL_VARIANCE
-        variance = min(max(found, 1e-6), 1.0)
-        residual = variance + noise
-        own = SIGNAL_SHARE * variance
-        targets = stands - self.mean
-        for mode, size in enumerate(self.shape):
-            index = self.data.coordinates[:, mode]
-            counts = self.data.counts(mode)
-            part = np.bincount(index, targets, minlength=size) / (counts + residual / own)
-            self.offsets[self.offset_starts[mode] : self.offset_starts[mode] + size] = part
-            targets = targets - part[index]
-        self.entry_variance = prior_variance(self.model, own)
-        if self.model.core is None and len(targets) >= LARGE:
-            self.parameters = self._descended(stands)
-        else:
-            self.parameters = spectral_start(self.data, targets, self.model, own, residual, self.generator)
-        largest = 3 * math.sqrt(self.entry_variance)
-        np.clip(self.parameters, -largest, largest, out=self.parameters)
-        offsets = OFFSET_SHARE * variance
-        self.usual = [np.append(np.full(rank, self.entry_variance), offsets) for rank in self.model.ranks]
-        self.row_precisions = [1 / np.append(usual[:-1], own) for usual in self.usual]
+        order, ranks = len(shape), self.model.ranks
+        blocks = order if self.model.core is None else order + 1
+        terms = ranks[0] if self.model.core is None else math.prod(ranks)
+        each = (FACTOR_SCALE / math.sqrt(terms)) ** (1 / blocks)  # of the entries of every block
+        self.usual = [np.append(np.full(rank, each), OFFSET_SCALE) for rank in ranks]
+        self.parameters = START * each * self.generator.standard_normal(self.model.parameters.size)
+        self.row_precisions = [usual**-2 for usual in self.usual]
         self.link_precisions = [
-            np.tile(1 / (LINK_SHARE * usual), (len(links.weights), 1))
-            for usual, links in zip(self.usual, self.links, strict=True)
-        ]
-        self.core_precision = 1 / self.entry_variance
+            np.full((len(part.weights), rank + 1), 1 / LINK_RATIO**2) for part, rank in zip(links, ranks, strict=True)
+        ]  # over those of the rows
+        self.prior_means = [np.zeros((size, rank + 1)) for size, rank in zip(shape, ranks, strict=True)]
+        self.core_scale = self.core_precision = each**-2
+        count = len(released)
+        self.means = np.zeros(count)
+        self.parts = [(first, min(first + PART, count)) for first in range(0, count, PART)]
+        self.row_parts = [self._row_parts(mode) for mode in range(order)]
+        self.step = STEP
+        self.fit = 0.0  # average log likelihood of the last sweeps
+        self.accepted = 0.0  # share of rows whose last proposal was
+        self.cuts = released.start()
+        self.table = released.table(self.cuts, 3.0)
 
-    def _descended(self, stands: Floats) -> Floats:
-        """Factors after a few passes of descent, for large data; they also contain the effect of the offsets."""
-        descent = ParallelSGD(iterations=START_PASSES, threads=1)  # whatever the number of threads: the same start
-        run = descent.solve_entries(self.data.coordinates, stands, self.shape, self.model.family, self.generator)
-        self.mean = run.offsets.mean
-        self.offsets[:] = 0.0
-        return run.model.parameters.copy()
+    def follow(self, other: Chain) -> None:
+        """Go on from where another chain is, with random numbers of one's own."""
+        self.parameters, self.offsets, self.cuts = other.parameters.copy(), other.offsets.copy(), other.cuts.copy()
+        self.row_precisions = [part.copy() for part in other.row_precisions]
+        self.link_precisions = [part.copy() for part in other.link_precisions]
+        self.prior_means = [part.copy() for part in other.prior_means]
+        self.core_precision, self.step, self.fit = other.core_precision, other.step, other.fit
 
     def _row_parts(self, mode: int) -> list[tuple[int, int]]:
         """Ranges of rows with about PART entries each."""
@@ -119,70 +92,135 @@ class Chain:
         cuts = np.unique(np.concatenate([[0], cuts, [len(begins) - 1]]))
         return [(int(first), int(last)) for first, last in pairwise(cuts)]
 
-    def share(
-        self, kernel: Callable[..., Any], *arguments: Any, parts: list[tuple[int, int]] | None = None
-    ) -> list[Any]:
-        """Run a kernel over all entries, or these parts, by all threads; its results in the order of the parts."""
-        ranges = self.parts if parts is None else parts
-        found: list[Any] = [None] * len(ranges)
+    def share(self, kernel: Callable[..., Any], *arguments: Any, parts: list[tuple[int, int]]) -> list[Any]:
+        """Run a kernel over parts, by all threads; its results in the order of the parts."""
+        found: list[Any] = [None] * len(parts)
 
         def work(thread: int) -> None:
-            for place in range(thread, len(ranges), self.threads):
-                found[place] = kernel(*arguments, *ranges[place])
+            for place in range(thread, len(parts), self.threads):
+                found[place] = kernel(*arguments, *parts[place])
 
         run_apart(work, self.threads)
         return found
-
-    def key(self) -> np.uint64:
-        """The key of the next streams."""
-        return np.uint64(self.generator.integers(2**64, dtype=np.uint64))
 
     @property
     def numbers(self) -> tuple[Any, ...]:
         """What kernels need to predict."""
         return self.parameters, self.starts, self.widths, self.offsets, self.offset_starts, self.data.coordinates
 
-    def sweep(self, sweep: int, planned: int) -> None:
-        """Draw everything once."""
-        self._predict()
-        tune = sweep < BURN_IN * planned
-        self.law.draw(self.means, self.key(), self.generator, self.share, tune, self.latent, self.precisions)
-        level, doubt = self.law.level
-        weight = float(self.precisions.sum()) + 1 / doubt
-        move = float(np.einsum("w,w", self.precisions, self.latent - self.means)) + (level - self.mean) / doubt
-        self.mean += move / weight + self.generator.standard_normal() / math.sqrt(weight)
-        reflection = REFLECTION if self.law.fixed and not tune else 0.0  # far from the target it would delay
-        if self.lists is not None:
-            self.share(gibbs_rows.pair_up, self.latent, self.precisions, self.lists.latent)
+    def sweep(self, sweep: int, tune: bool) -> None:
+        """Draw everything once; `tune`: whether the draw is discarded and step sizes may change."""
         order = len(self.shape)
+        for mode in range(order):
+            self._draw_level(mode)
+        self.share(scored_rows.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
+        reach = float(np.abs(self.means).max()) + 1e-3
+        places = self.released.places(reach)
+        weights = self._weights(reach, len(places))
+        reach *= self._draw_scale(sweep % order, places, weights, tune)
+        self._draw_cuts(places, weights)
+        value, shares = self.released.log_likelihood(self.cuts, places, weights)
+        self.fit += FIT_SHARE * (value - self.fit)
+        self.table = self.released.table(self.cuts, ROOM * reach + 3.0, shares)
+        accepted = 0
         for step in range(order):
-            mode = (sweep + step) % order  # the last one drawn is each in turn
-            self._draw_rows(mode, reflection)
+            mode = (sweep + step) % order
+            accepted += self._draw_rows(mode, KEEP * (sweep % 2))
             self._draw_prior(mode)
-            self.last_mode = mode
+        self.accepted = accepted / sum(self.shape)
         if self.model.core is not None:
             self._draw_core()
 
-    def _predict(self) -> None:
-        """Means of all entries; large CP models by sorted entries."""
-        if self.lists is None:
-            self.share(posterior.predict_means, *self.numbers, self.mean, self.means)
-            return
-        self.lists.pack(self.parameters, self.offsets)
-        self.share(gibbs_rows.cp_means, *self.lists.place(0), self.mean, self.means, parts=self.lists.parts[0])
+    def _weights(self, reach: float, count: int) -> Floats:
+        """Weights of symbols at places of the means."""
+        size = max(PART, -(-len(self.means) // WEIGHT_PARTS))
+        parts = [(first, min(first + size, len(self.means))) for first in range(0, len(self.means), size)]
 
-    def _draw_rows(self, mode: int, reflection: float) -> None:
-        """The rows of one mode with their offsets."""
-        prior = self.prior_means[mode], self.row_precisions[mode], reflection, self.centres[mode], self.key()
-        if self.lists is None:
-            order, begins = self.data.orders[mode], self.data.begins[mode]
-            arguments = *self.numbers, self.mean, self.latent, self.precisions, order, begins, mode, *prior
-            self.share(posterior.draw_rows, *arguments, parts=self.row_parts[mode])
+        def one(begin: int, end: int) -> Floats:
+            weights = np.zeros((self.released.chances.shape[1], count, 2))
+            scored_rows.spread_means(self.released.symbols, self.means, reach, weights, begin, end)
+            return weights
+
+        return np.asarray(sum(self.share(one, parts=parts)))
+
+    def _draw_level(self, mode: int) -> None:
+        """All offsets of a mode moved together with the cuts, which leaves the likelihood as it is."""
+        offsets = self.offsets[self.offset_starts[mode] : self.offset_starts[mode] + self.shape[mode]]
+        spread = 1 / math.sqrt(len(offsets) * self.row_precisions[mode][-1])
+        shift = spread * self.generator.standard_normal() - float((offsets - self.prior_means[mode][:, -1]).mean())
+        offsets += shift
+        self.cuts, _ = self.released.moved(self.cuts, 0.0, 1.0, shift)
+
+    def _draw_cuts(self, places: Floats, weights: Floats) -> None:
+        """Coordinates of the cuts given all means, by a scored proposal."""
+        chosen = np.sort(self.generator.permutation(len(self.cuts))[:CUTS_BLOCK])
+        value, g, H = self.released.equations(self.cuts, places, weights, chosen)
+        root = _root(H)
+        z = self.generator.standard_normal(len(g))
+        step = np.linalg.solve(root.T, np.linalg.solve(root, g) + z)
+        new = self.cuts.copy()
+        new[chosen] += step
+        if not self.released.possible(new):
             return
-        width = self.model.ranks[mode] + 1
-        arguments = *self.lists.place(mode), self.mean, self.lists.latent, width, *prior
-        self.share(gibbs_rows.cp_draw_rows, *arguments, parts=self.lists.parts[mode])
-        self.lists.unpack(mode, self.parameters, self.offsets)
+        new_value, g, H = self.released.equations(new, places, weights, chosen)
+        new_root = _root(H)
+        miss = new_root.T @ step + np.linalg.solve(new_root, g)
+        ratio = new_value - value + (z @ z - miss @ miss) / 2
+        ratio += float(np.log(np.diag(new_root)).sum() - np.log(np.diag(root)).sum())
+        if math.log(self.generator.random()) < ratio:
+            self.cuts = new
+
+    def _draw_scale(self, mode: int, places: Floats, weights: Floats, tune: bool) -> float:
+        """All effects times a common factor, together with the scales of their priors, and cuts stretched to fit.
+
+        Rows and cuts depend on each other through the scale of the effects: drawn one given the other they would move
+        slowly. The prior changes by the half-Cauchy laws of the scales alone.
+        """
+        factor = math.exp(self.step * self.generator.standard_normal())
+        centre, variance = float(self.means.mean()), float(self.means.var())
+        stretch = math.sqrt((1 + factor**2 * variance) / (1 + variance))
+        cuts, ratio = self.released.moved(self.cuts, centre, stretch, (factor - 1) * centre)
+        scaled = weights * np.array([1.0, factor])
+        ratio += self.released.log_likelihood(cuts, factor * places, scaled)[0]
+        ratio -= self.released.log_likelihood(self.cuts, places, weights)[0]
+        moved: list[tuple[int, slice]] = [(n, slice(-1, None)) for n in range(len(self.shape))]
+        if self.model.core is None:
+            moved[mode] = mode, slice(None)
+        else:
+            scale = self.core_scale
+            ratio += _scale_prior(factor**2 / self.core_precision, scale) - _scale_prior(1 / self.core_precision, scale)
+        for n, columns in moved:
+            variances, usual = 1 / self.row_precisions[n][columns], self.usual[n][columns] ** -2
+            ratio += float((_scale_prior(factor**2 * variances, usual) - _scale_prior(variances, usual)).sum())
+        accepted = self.released.possible(cuts) and math.log(self.generator.random()) < ratio
+        if tune:
+            self.step = min(max(self.step * (1.15 if accepted else 0.93), 1e-3), LARGEST_STEP)
+        if not accepted:
+            return 1.0
+        self.cuts = cuts
+        self.means *= factor
+        places *= factor
+        weights[:, :, 1] *= factor
+        self.offsets *= factor
+        block = mode if self.model.core is None else len(self.shape)
+        first = self.starts[block]
+        last = self.starts[block + 1] if block + 1 < len(self.starts) else self.parameters.size
+        self.parameters[first:last] *= factor
+        for n, columns in moved:
+            self.row_precisions[n][columns] /= factor**2
+            self.prior_means[n][:, columns] *= factor
+        if self.model.core is not None:
+            self.core_precision /= factor**2
+        return factor
+
+    def _draw_rows(self, mode: int, keep: float) -> int:
+        """The rows of one mode with their offsets; returns how many proposals were accepted."""
+        table = self.table.values, self.table.information, self.table.reach
+        order, begins = self.data.orders[mode], self.data.begins[mode]
+        key = np.uint64(self.generator.integers(2**64, dtype=np.uint64))
+        prior = self.prior_means[mode], self.row_precisions[mode]
+        arguments = *self.numbers, 0.0, self.released.symbols, *table, keep, order, begins, mode, *prior, key
+        return sum(self.share(scored_rows.draw_rows, *arguments, parts=self.row_parts[mode]))
 
     def rows(self, mode: int) -> Floats:
         """Rows of a mode with their offsets as the last column."""
@@ -193,83 +231,79 @@ class Chain:
 
     def _draw_prior(self, mode: int) -> None:
         """Links, their precisions and those of the rows, given the rows: F is orthogonal, so each is on its own."""
-        rows, links, usual = self.rows(mode), self.links[mode], self.usual[mode]
-        size = len(rows)
-        normal = self.generator.standard_normal
-        own = self.row_precisions[mode]
-        prior = self.link_precisions[mode] / links.weights[:, None]
-        prior[0] = 0.1 / usual  # means of the rows' columns; that of offsets is the model's mean
-        prior[0, -1] = 1e12
-        precision = size * own + prior
-        beta = own * (links.features.T @ rows) / precision + normal(precision.shape) / np.sqrt(precision)
+        rows, links, own = self.rows(mode), self.links[mode], self.row_precisions[mode]
+        size, ratios = len(rows), self.link_precisions[mode]
+        weights = links.weights[:, None]
+        prior = ratios / weights
+        prior[0, -1] = 1e12  # the cuts hold the mean of the offsets
+        precision = size + prior
+        beta = links.features.T @ rows / precision
+        beta += self.generator.standard_normal(beta.shape) / np.sqrt(precision * own)
         self.prior_means[mode] = links.features @ beta
-        for group in links.groups:
-            squares = (beta[group] ** 2 / links.weights[group, None]).sum(axis=0)
-            self.link_precisions[mode][group] = self._precisions(squares, group.stop - group.start, LINK_SHARE * usual)
         squares = ((rows - self.prior_means[mode]) ** 2).sum(axis=0)
-        self.row_precisions[mode] = self._precisions(squares, size, usual)
+        count = size
+        for group, usual in [(slice(0, 1), MEAN_RATIO), *((group, LINK_RATIO) for group in links.groups)]:
+            explained = (beta[group] ** 2 / weights[group]).sum(axis=0)
+            number = group.stop - group.start
+            ratios[group] = self._precisions(own * explained, number, ratios[group][0], np.full(len(own), usual**-2))
+            squares += ratios[group][0] * explained
+            count += number
+        self.row_precisions[mode] = self._precisions(squares, count, own, self.usual[mode] ** -2)
 
-    def _precisions(self, squares: Floats, count: int, usual: Floats) -> Floats:
-        """Precisions of normal numbers, given their sums of squares: gamma, but for a limit on the variance."""
-        drawn = 2 * self.generator.standard_gamma((FREEDOM + count) / 2, len(squares)) / (FREEDOM * usual + squares)
-        return np.asarray(np.maximum(drawn, 1 / (LARGEST * usual.max())))
+    def _precisions(self, squares: Floats, count: int, now: Floats, usual: Floats) -> Floats:
+        """Precisions of `count` normal numbers with these sums of squares, whose spread is half-Cauchy.
+
+        Drawn with an auxiliary number that makes the prior a mixture of inverse gamma laws (Makalic, Schmidt 2016);
+        `usual` is one over the square of the prior's scale.
+        """
+        gamma = self.generator.standard_gamma
+        auxiliary = gamma(1.0, len(squares)) / (usual + now)
+        return np.asarray(gamma((1 + count) / 2, len(squares)) / (auxiliary + squares / 2))
 
     def _draw_core(self) -> None:
-        """The core ~ N(H^-1 g, H^-1), H = sum_w o_w phi_w phi_w^T + lambda, g = sum_w o_w phi_w t_w; then lambda."""
+        """A block of the cells of the core by a scored proposal, as rows are; then the precision of the core."""
         first = self.starts[-1]
         core = self.parameters[first:]  # a view: what is written here is in the parameters
-        zero = self.parameters.copy()
-        zero[first:] = 0.0
-        self.share(posterior.predict_means, zero, *self.numbers[1:], self.mean, self.means)
-        targets = self.latent - self.means
-        if core.size <= SMALL_CORE:
-            core[:] = self._small_core(targets)
-        else:
-            self._large_core(targets, core)
-        squares = FREEDOM * self.entry_variance + float(core @ core)
-        self.core_precision = 2 * self.generator.standard_gamma((FREEDOM + core.size) / 2) / squares
+        chosen = np.sort(self.generator.permutation(core.size)[:CORE_BLOCK])
+        old = core[chosen].copy()
+        value, centre, root = self._core_equations(chosen)
+        z = self.generator.standard_normal(len(old))
+        new = centre + np.linalg.solve(root.T, z)
+        core[chosen] = new
+        new_value, back, new_root = self._core_equations(chosen)
+        miss = new_root.T @ (old - back)
+        ratio = new_value - value + (z @ z - miss @ miss) / 2
+        ratio += float(np.log(np.diag(new_root)).sum() - np.log(np.diag(root)).sum())
+        if not math.log(self.generator.random()) < ratio:
+            core[chosen] = old
+        squares, now = np.array([core @ core]), np.array([self.core_precision])
+        self.core_precision = float(self._precisions(squares, core.size, now, np.array([self.core_scale]))[0])
 
-    def _small_core(self, targets: Floats) -> Floats:
-        """By the Cholesky factor of H."""
-        arguments = self.parameters, self.starts, self.widths, self.data.coordinates, targets, self.precisions
-        found = self.share(posterior.core_equations, *arguments)
-        H = np.sum([part for part, _ in found], axis=0) + self.core_precision * np.eye(len(found[0][1]))
-        g = np.sum([part for _, part in found], axis=0)
-        root = np.linalg.cholesky(H)
-        return np.asarray(np.linalg.solve(root.T, np.linalg.solve(root, g) + self.generator.standard_normal(len(g))))
+    def _core_equations(self, chosen: Integers) -> tuple[float, Floats, Floats]:
+        """Log posterior of chosen cells of the core, the centre of a proposal and the Cholesky factor of its H."""
+        self.share(scored_rows.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
+        slopes, told = np.empty_like(self.means), np.empty_like(self.means)
+        table = self.table.values, self.table.information, self.table.reach
+        arguments = self.released.symbols, *table, self.means, slopes, told
+        value = math.fsum(self.share(scored_rows.scores, *arguments, parts=self.parts))
+        core = self.parameters[self.starts[-1] :][chosen]
+        H, g = self.core_precision * np.eye(len(core)), -self.core_precision * core
+        places = np.unravel_index(chosen, self.model.ranks)
+        for begin, end in self.parts:
+            phi = np.ones((end - begin, len(core)))
+            for mode, place in enumerate(places):
+                phi *= self.rows(mode)[self.data.coordinates[begin:end, mode]][:, place]
+            g += phi.T @ slopes[begin:end]
+            H += phi.T @ (told[begin:end, None] * phi)
+        value -= self.core_precision * float(core @ core) / 2
+        return value, core + np.linalg.solve(H, g), np.linalg.cholesky(H)
 
-    def _large_core(self, targets: Floats, core: Floats) -> None:
-        """By conjugate gradients: H core = g + N(0, H), which is sum_w sqrt(o_w) phi_w z_w + sqrt(lambda) z."""
-        normal = self.generator.standard_normal
-        right = self._onto_core(self.precisions * targets + np.sqrt(self.precisions) * normal(len(targets)))
-        right += math.sqrt(self.core_precision) * normal(core.size)
-        trial, silent = self.parameters.copy(), np.zeros_like(self.offsets)
 
-        def multiply(direction: Floats) -> Floats:
-            trial[self.starts[-1] :] = direction
-            arguments = trial, self.starts, self.widths, silent, self.offset_starts, self.data.coordinates
-            self.share(posterior.predict_means, *arguments, 0.0, self.means)
-            return self._onto_core(self.precisions * self.means) + self.core_precision * direction
+def _root(H: Floats) -> Floats:
+    """Cholesky factor of an information matrix, made positive definite."""
+    return np.linalg.cholesky(H + 1e-6 * (1 + np.trace(H)) / len(H) * np.eye(len(H)))
 
-        remainder = right - multiply(core.copy())
-        direction = remainder.copy()
-        size = float(remainder @ remainder)
-        enough = CORE_PRECISION**2 * float(right @ right)
-        for _ in range(CORE_STEPS):
-            if not size > enough:
-                break
-            product = multiply(direction)
-            step = size / float(direction @ product)
-            core += step * direction
-            remainder -= step * product
-            size, before = float(remainder @ remainder), size
-            direction = remainder + size / before * direction
 
-    def _onto_core(self, weights: Floats) -> Floats:
-        """sum_w weights_w phi_w of the core."""
-        size = self.parameters.size - int(self.starts[-1])
-        result, diagonal = np.empty(size), np.empty(size)
-        data = self.data
-        arguments = self.parameters, self.starts, self.widths, data.coordinates, weights, data.orders[0], data.begins[0]
-        least_squares.core_product(*arguments, np.empty(0), result, diagonal)
-        return result
+def _scale_prior(variances: Any, usual: Any) -> Any:
+    """Log density of the log of a half-Cauchy spread, up to a constant; `usual` is one over its scale squared."""
+    return np.log(variances) / 2 - np.log1p(variances * usual)

@@ -15,6 +15,7 @@ Integers = NDArray[np.int64]
 ROUNDS = 30
 GROUPING_ROUNDS = 50
 PRIOR_COUNT = 4.0  # indices' worth of belief in the generic covariance, for each group
+INTERACTION_VARIANCE = 0.01  # generic, where the latent spread is 1
 
 
 def grouped(columns: Floats, weights: Floats, number: int) -> Integers:
@@ -50,30 +51,26 @@ def grouped(columns: Floats, weights: Floats, number: int) -> Integers:
     return labels
 
 
-def group_effects(
-    sums: Floats, counts: Floats, noise_variances: Floats, residual: float, offset: float, interaction: float
-) -> Floats:
-    """Posterior means of the effects of every index on every group.
+def drawn_interactions(sums: Floats, counts: Floats, errors: Floats, draws: int, rng: np.random.Generator) -> Floats:
+    """Draws (draws, indices, groups) of the effects of every index on every group.
 
     Parameters
     ----------
-    sums, counts : arrays (indices, groups)
-    noise_variances : of the noise on each sum
-    residual : the variance of a value around the effects
-    offset, interaction : generic variances of the effect of an index on all groups, and on each group separately
+    sums, counts : arrays (indices, groups); sums are less what mean and offsets explain
+    errors : variances of the sums around counts times effects
+    draws : how many
     """
     size, number = sums.shape
-    generic = offset * np.ones((number, number)) + interaction * np.eye(number)
-    error = noise_variances + residual * counts
-    prior = generic
-    effects = np.zeros_like(sums)
-    diagonal = np.arange(number)
+    generic = INTERACTION_VARIANCE * np.eye(number)
+    prior, diagonal = generic, np.arange(number)
     for _ in range(ROUNDS):
         covariances = counts[:, :, None] * prior * counts[:, None, :]
-        covariances[:, diagonal, diagonal] += error
-        inverses = np.linalg.inv(covariances)
-        effects = (counts * np.einsum("ugh,uh->ug", inverses, sums)) @ prior
-        told = (counts[:, :, None] * inverses * counts[:, None, :]).sum(axis=0)
-        found = effects.T @ effects + size * prior - prior @ told @ prior
+        covariances[:, diagonal, diagonal] += errors
+        gains = np.linalg.solve(covariances, counts[:, :, None] * prior).swapaxes(1, 2)  # of sums in effects
+        effects = np.einsum("ugh,uh->ug", gains, sums)
+        remaining = prior - gains @ (counts[:, :, None] * prior)
+        found = effects.T @ effects + remaining.sum(axis=0)
         prior = (found + PRIOR_COUNT * number * generic) / (size + PRIOR_COUNT * number)
-    return effects
+    values, vectors = np.linalg.eigh((remaining + remaining.swapaxes(1, 2)) / 2)
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    return np.asarray(effects + np.einsum("ugh,duh->dug", roots, rng.standard_normal((draws, size, number))))

@@ -36,17 +36,17 @@ def linked_factors(
     return model.family.model(blocks)
 
 
-def item_columns(offsets: Floats, counts: Floats, sizes: Floats, given: Floats | None) -> Floats:
+def item_columns(offsets: Floats, counts: Floats, given: Floats | None) -> Floats:
     """Features of the indices of a mode, most informative first: offset, log count, directions of given features.
 
     Zero on average over counts; each of the three has mean square one, all its columns together.
 
     Parameters
     ----------
-    counts, sizes : of every index, not negative; `sizes` are above zero
+    counts : of every index, not negative
     """
     shares = counts / max(float(counts.sum()), 1e-300)
-    made = [offsets[:, None], np.log(sizes)[:, None]]
+    made = [offsets[:, None], np.log(np.maximum(counts, 1e-3 * float(counts.mean()) + 1e-9))[:, None]]
     if given is not None:
         left, singular, _ = np.linalg.svd(given, full_matrices=False)
         made.append(left * singular)

@@ -1,4 +1,4 @@
-"""From one noisy number per value, or per cell, to a completion."""
+"""From one noisy number or symbol per value, or per cell, to a completion."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.data.observations import Observations
-from tensorveil.errors import InputError
-from tensorveil.inference.posterior.laws import NoiseLaw
+from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
+from tensorveil.inference.values.public_scales import UNKNOWN, even_scale
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
@@ -24,8 +24,9 @@ Coordinates = NDArray[np.uint32]
 Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
 
 PRIOR_STD = 0.25  # of means on the centred scale, about the middle
-MOST_FOR_SYMBOLS = 1.0  # noise variance over that of values: above, the posterior takes a channel's noise for Gaussian,
-#                         which it nearly is in sums of many; draws of what is behind single symbols would hardly move
+CELLS_A_STD = 4.0  # of the noise, of the bounds and of noisy numbers, which are taken for symbols
+FEWEST_LEVELS, MOST_LEVELS, MOST_SYMBOLS = 16, 64, 256
+FAR = 5.0  # standard deviations of the noise beyond the bounds: the outer cells go on
 
 
 @final
@@ -42,11 +43,47 @@ class Target:
 @final
 @dataclass(frozen=True)
 class Noisy:
-    """The released data: centred numbers, the variance of their noise and, under public coordinates, its law."""
+    """The released data as numbers: centred, and the variance of their noise."""
 
     values: Floats
     variance: float
-    law: NoiseLaw | None = None
+
+
+def released_numbers(noisy: Noisy, pure: bool, steps: int) -> Released:
+    """Noisy numbers as symbols: which of many cells they lie in, by a channel that is the law of their noise.
+
+    pure : whether the noise is Laplace; otherwise it is Gaussian
+    """
+    from scipy.special import ndtr
+
+    std = math.sqrt(noisy.variance)
+    scale = even_scale(min(max(math.ceil(2 * CELLS_A_STD / std), FEWEST_LEVELS), MOST_LEVELS), steps)
+    cells = min(math.ceil(2 * CELLS_A_STD * (1 / std + FAR)), MOST_SYMBOLS)
+    ends = np.linspace(-1 - FAR * std, 1 + FAR * std, cells + 1)[1:-1]
+    away = (ends - ((scale.low + scale.high) / 2)[:, None]) / std
+    if pure:
+        tails = np.exp(-math.sqrt(2) * np.abs(away)) / 2
+        below = np.where(away < 0, tails, 1 - tails)
+    else:
+        below = ndtr(away)
+    chances = np.diff(below, axis=1, prepend=0.0, append=1.0)
+    return Released(np.searchsorted(ends, noisy.values, side="right"), chances, scale, UNKNOWN)
+
+
+def symbol_numbers(released: Released) -> Noisy:
+    """A number for each symbol, for solvers that take numbers: its slope on the value is one, on average.
+
+    It is the expected value given the symbol, stretched about the mean.
+    """
+    values = (released.scale.low + released.scale.high) / 2
+    mean = float(released.shares @ values)
+    each = released.shares[:, None] * released.chances
+    stands = (values - mean) @ (each / np.maximum(each.sum(axis=0), 1e-300))
+    variance = float(released.shares @ (values - mean) ** 2)
+    explained = float(released.shares @ (released.chances @ stands**2))
+    stands *= variance / max(explained, 1e-12)
+    noise = float(released.shares @ (released.chances @ stands**2)) - variance
+    return Noisy(mean + stands[released.symbols], max(noise, 0.0))
 
 
 def fit_cells(
@@ -92,14 +129,12 @@ def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:
 
 
 def sample_values(
-    solver: Posterior, law: NoiseLaw | None, where: Coordinates, target: Target, progress: Progress
+    solver: Posterior, released: Released, where: Coordinates, target: Target, progress: Progress
 ) -> Completion:
-    """The posterior of the model, given the released values and, as side information, their positions."""
-    if law is None:
-        raise InputError("solver must be 'als' where coordinates are not public, got the posterior; leave it out")
+    """The posterior of the model, given the released symbols and, as side information, their positions."""
     run = solver.solve(
         np.ascontiguousarray(where),
-        law,
+        released,
         target.family,
         target.shape,
         progress=lambda sweep, planned: progress("sweeps", sweep, planned),

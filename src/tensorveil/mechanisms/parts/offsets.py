@@ -11,9 +11,9 @@ from tensorveil.inference.offsets import NoisySums, add_offsets
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.plan import Request
-from tensorveil.privacy.queries.base import Reading
 from tensorveil.privacy.queries.contributions import check_noise, slice_weights
-from tensorveil.privacy.queries.sums.row_sums import RowSums
+from tensorveil.privacy.queries.sums.row_sums import Rows, RowSums
+from tensorveil.privacy.queries.sums.scores import ScoreReading
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Vault
 
@@ -28,7 +28,8 @@ def offset_stages(request: Request, modes: Sequence[int], events: Sequence[Event
     """One paid stage per mode."""
     stages = []
     for mode, event in zip(modes, events, strict=True):
-        query = RowSums(Reading(0.0, 1.0, Offsets.none(len(request.shape))), mode, isinstance(event, PureEvent))
+        none = ScoreReading.linear(0.0, 1.0, Offsets.none(len(request.shape)), own=False)
+        query = RowSums(Rows.of_mode(mode, request.shape[mode]), none, isinstance(event, PureEvent))
         (change,) = query.sensitivity(request.unit)
         check_noise(event, change.bound)
         stages.append(
@@ -56,7 +57,8 @@ def ask_offsets(vault: Vault, level: Level, modes: Sequence[int], stages: Sequen
     """
     offsets = Offsets.none(len(vault.shape))
     for place, (mode, stage) in enumerate(zip(modes, stages, strict=True)):
-        query = RowSums(Reading(level.mean, level.scale, offsets), mode, isinstance(stage.event, PureEvent))
+        reading = ScoreReading.linear(level.mean, level.scale, offsets, own=False)
+        query = RowSums(Rows.of_mode(mode, vault.shape[mode]), reading, isinstance(stage.event, PureEvent))
         answer = vault.answer(stage.name, query)
         if vault.unit.coordinates_public:
             rows = vault.pattern.index(mode)

@@ -1,4 +1,9 @@
-"""The design of channels: the table of probabilities that keeps the most information at a given epsilon.
+"""The design of channels: the table of chances that tells most at a given epsilon.
+
+Columns are intervals of levels: a symbol is likelier, by e^epsilon, inside of one interval than outside. Every column
+with one mode whose chances differ by at most e^epsilon is a sum of such columns (cut it into layers: each layer is an
+interval, and the rest is constant), so intervals lose nothing but columns with two modes. These say "very low or very
+high": more about a mean that is known already, but they send a model that does not know it to the wrong end.
 
 Nothing here is trusted: a `Channel` checks its own table.
 """
@@ -6,174 +11,137 @@ Nothing here is trusted: a `Channel` checks its own table.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.privacy.noise.channels import TOTAL, Channel, checked_levels
+from tensorveil.inference.values.scale import Scale
+from tensorveil.privacy.noise.channels import TOTAL, Channel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-TELLING_SHARE = 0.05  # of values, through randomized response where the best channel cannot tell all levels
+RESIDUAL_SHARES = (0.05, 0.2, 0.6, 0.85)  # of the latent variance, not known of a value: dense traffic to ratings
+CENTRES = np.concatenate(([0.001], (np.arange(23) + 0.5) / 23, [0.999]))  # quantiles of what is known
+STEPS = 25  # of Frank and Wolfe, at most
+SMALL_GAP = 1e-3  # of the squared error
+MOST_SYMBOLS = 60  # of the best channel; randomized response may add one for each atom
+TELLING_SHARE = 0.05  # of values, through randomized response where the best channel cannot tell all atoms apart
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
-MARGINS = (2.0**-32, 2.0**-24, 2.0**-16)  # share of epsilon left for rounding to whole counts; the first that fits
+MARGIN = 2.0**-20  # share of epsilon that is left for rounding to whole counts
+SMALLEST_AMOUNT = 1e-7  # of a column: a smaller one would not survive the rounding
+NOTHING = 1e-4  # chance of a symbol that takes up what the solver's last digits leave over
 
 
-@final
-@dataclass(frozen=True)
-class LatentPrior:
-    """A public prior for the values: a latent N(theta, spread^2) rounded to a level, theta N(mean, mean_std^2).
+def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
+    """The epsilon-private channel of interval columns that tells most about mean values.
 
-    A wrong prior costs accuracy, never privacy.
-    """
+    Suppose that a value's latent number is known to be N(c, r). With p the levels' chances and d their derivatives by
+    c, a column q adds (d . q)^2 / (p . q) to the information I about c. With v the levels' values, the mean value
+    moves by d . v with c. The design minimises the squared error of mean values that is left,
 
-    mean: float
-    mean_std: float
-    spread: float
+        mean over c of (d . v)^2 / (1 / (1 - r) + n I),  as a share of that with I = 0,  mean over several r,
 
-    def __post_init__(self) -> None:
-        checks.finite_number("mean", self.mean)
-        checks.nonnegative_number("mean_std", self.mean_std)
-        checks.positive_number("spread", self.spread)
-
-    @classmethod
-    def for_levels(cls, levels: Sequence[float]) -> LatentPrior:
-        """Centred, most means in the middle half, a spread of two ninths of the range (0.9 on levels 1 to 5)."""
-        width = levels[-1] - levels[0]
-        return cls((levels[0] + levels[-1]) / 2, width / 8, 0.225 * width)
-
-    def laws(self, levels: Sequence[float]) -> tuple[Floats, Floats, Floats]:
-        """Weights of nine means (Gauss-Hermite), the levels' chances for each, and their derivatives by the mean."""
-        from scipy.special import ndtr  # scipy only when a channel is designed
-
-        nodes, weights = np.polynomial.hermite_e.hermegauss(9)
-        grid = np.asarray(levels)
-        cuts = np.concatenate(([-np.inf], (grid[1:] + grid[:-1]) / 2, [np.inf]))
-        distances = (cuts - (self.mean + self.mean_std * nodes)[:, None]) / self.spread
-        density = np.exp(-(distances**2) / 2) / math.sqrt(2 * math.pi)
-        return weights / weights.sum(), np.diff(ndtr(distances), axis=1), -np.diff(density, axis=1) / self.spread
-
-
-def design_channel(levels: Sequence[float], epsilon: float, prior: LatentPrior | None = None) -> Channel:
-    """The epsilon-private channel that keeps most of the Fisher information about a latent mean.
-
-    With theta_i, w_i the nodes of the prior, p_i the levels' chances given theta_i and d_i their derivatives, a column
-    q of the channel adds
-
-        f(q) = sum_i w_i (d_i . q)^2 / (p_i . q)
-
-    to the mean information. f is convex and homogeneous of degree one, so columns that take two values c and
-    c e^epsilon are optimal (Kairouz, Oh, Viswanath, JMLR 2016, Theorem 2), and how much of each pattern is
-    a linear program.
+    n the values per index of a mode: rare high values count by what they add to the squared error. It is convex in the
+    amounts of the columns, which add up to 1 for every level: Frank and Wolfe's method, a linear program in each step.
 
     Guarantee
     ---------
     Pure epsilon for the replacement of one value by any other, on the matrix of whole numbers: Channel checks it.
     """
+    promised = checks.positive_number("epsilon", epsilon)
+    number = checks.positive_number("per_index", per_index)
+    designed = min(promised, MAX_DESIGN_EPSILON)
+    amounts = _amounts(scale, designed, number)
+    if scale.free:
+        amounts = _telling(amounts, len(scale.cuts) + 1, designed)
+    columns = _interval_columns(len(scale.cuts) + 1, designed * (1 - MARGIN))
+    used = amounts > SMALLEST_AMOUNT
+    masses = amounts[used] + np.linalg.lstsq(columns[used].T, 1 - columns[used].T @ amounts[used], rcond=None)[0]
+    chances = (1 - NOTHING) * np.maximum(masses, 0.0)[:, None] * columns[used]
+    rest = 1 - chances.sum(axis=0)  # nearly the same for all levels: a symbol that tells nothing
+    return Channel(promised, _whole_counts(np.vstack([chances, rest])))
+
+
+def kept_information(scale: Scale, channel: Channel) -> float:
+    """The share of the information about latent means that the symbols keep, of that in the levels."""
+    chances, derivatives = _laws(scale.cuts)
+    after = _information(channel.chances.T, chances, derivatives).sum()
+    return float(after / _information(np.eye(chances.shape[1]), chances, derivatives).sum())
+
+
+def _laws(cuts: Floats) -> tuple[Floats, Floats]:
+    """Chances of the levels and their derivatives by the centre, for all centres and residual variances."""
+    from scipy.special import ndtr, ndtri  # scipy only when a channel is designed
+
+    variances = np.repeat(RESIDUAL_SHARES, len(CENTRES))[:, None]
+    centres = np.sqrt(1 - variances) * np.tile(ndtri(CENTRES), len(RESIDUAL_SHARES))[:, None]
+    away = (np.concatenate(([-np.inf], cuts, [np.inf])) - centres) / np.sqrt(variances)
+    density = np.exp(-(away**2) / 2) / np.sqrt(2 * math.pi * variances)
+    return np.diff(ndtr(away), axis=1), -np.diff(density, axis=1)
+
+
+def _information(columns: Floats, chances: Floats, derivatives: Floats) -> Floats:
+    """What each column (rows of the result) adds to the information at each centre."""
+    return np.asarray((columns @ derivatives.T) ** 2 / np.maximum(columns @ chances.T, 1e-30))
+
+
+def _interval_columns(levels: int, epsilon: float) -> Floats:
+    """All intervals of levels: 1 inside, e^-epsilon outside."""
+    begin, end = np.triu_indices(levels)
+    inside = (np.arange(levels) >= begin[:, None]) & (np.arange(levels) <= end[:, None])
+    return np.where(inside, 1.0, math.exp(-epsilon))
+
+
+def _amounts(scale: Scale, epsilon: float, number: float) -> Floats:
+    """How much of each interval column the best channel has."""
     from scipy.optimize import linprog
 
-    grid = checked_levels(levels)
-    promised = checks.positive_number("epsilon", epsilon)
-    belief = LatentPrior.for_levels(grid) if prior is None else prior
-    nodes, chances, derivatives = belief.laws(grid)
-    used = chances > 0
-    before = float(nodes @ np.where(used, derivatives**2 / np.where(used, chances, 1.0), 0.0).sum(axis=1))
-    designed = min(promised, MAX_DESIGN_EPSILON)
-    patterns = (np.arange(1, 2 ** len(grid))[:, None] >> np.arange(len(grid))) & 1
-    for margin in MARGINS:
-        columns = np.where(patterns == 1, 1.0, math.exp(-designed * (1 - margin)))
-        gains = (columns @ derivatives.T) ** 2 / (columns @ chances.T) @ nodes
-        solution = linprog(-gains / gains.max(), A_eq=columns.T, b_eq=np.ones(len(grid)), method="highs-ds")
-        if solution.status != 0:
-            raise InputError(f"no channel was found for {len(grid)} levels, {solution.message}; use fewer levels")
-        support = solution.x > 1e-12
-        kept, masses = columns[support], solution.x[support]
-        masses = masses + np.linalg.lstsq(kept.T, 1 - kept.T @ masses, rcond=None)[0]  # the solver's last digits
-        counts = _whole_counts(masses[:, None] * kept)
-        weights = np.maximum(nodes @ chances, 1e-12)
-        try:
-            return Channel(promised, grid, counts, weights, float(gains[support] @ masses) / before)
-        except InputError:
-            continue  # rounding took more than the margin
-    raise InputError(f"epsilon = {promised!r} on {len(grid)} levels could not be rounded safely; use fewer levels")
+    columns = _interval_columns(len(scale.cuts) + 1, epsilon)
+    chances, derivatives = _laws(scale.cuts)
+    gains = number * _information(columns, chances, derivatives)
+    prior = np.repeat(1 / (1 - np.array(RESIDUAL_SHARES)), len(CENTRES))
+    errors = ((derivatives @ (scale.low + scale.high)) ** 2 / prior).reshape(len(RESIDUAL_SHARES), -1)
+    weights = prior * (errors / errors.sum(axis=1, keepdims=True)).ravel() / len(RESIDUAL_SHARES)
+    amounts = np.zeros(len(columns))
+    for _ in range(STEPS):
+        precisions = prior + amounts @ gains
+        slopes = gains @ (weights / precisions**2)
+        best: Any = linprog(-slopes / slopes.max(), A_eq=columns.T, b_eq=np.ones(columns.shape[1]), method="highs")
+        if best.status != 0:
+            raise InputError(f"no channel was found for {columns.shape[1]} levels, {best.message}; use fewer levels")
+        corner = np.where(best.x > 1e-12, best.x, 0.0)
+        if not amounts.any():
+            amounts = corner
+            continue
+        step = corner - amounts
+        if slopes @ step < SMALL_GAP or ((corner > 0) | (amounts > 0)).sum() > MOST_SYMBOLS:
+            break
+        low, high, moved = 0.0, 1.0, step @ gains
+        for _ in range(30):  # the gain lessens along the step
+            middle = (low + high) / 2
+            more = moved @ (weights / (precisions + middle * moved) ** 2) > 0
+            low, high = (middle, high) if more else (low, middle)
+        amounts = corner if low > 1 - 1e-6 else amounts + low * step
+    return amounts
 
 
-def telling_channel(best: Channel, epsilon: float) -> Channel:
-    """A channel, mixed with a little randomized response, whose symbols show how often each level occurs.
+def _telling(amounts: Floats, levels: int, epsilon: float) -> Floats:
+    """Amounts of columns, mixed with a little randomized response unless symbols show how often each level occurs.
 
     The best channel may merge levels. Only the prior then determines how often each of them occurs, which biases cuts,
-    means and all predictions. One value in twenty goes through randomized response.
-    `best` must keep a little less than epsilon, for rounding.
+    means and all predictions.
     """
-    levels = best.levels
-    belief = LatentPrior.for_levels(levels).laws(levels)
-    other = math.exp(-min(best.epsilon, MAX_DESIGN_EPSILON))
-    response = np.where(np.eye(len(levels)) == 1, 1.0, other) / (1 + (len(levels) - 1) * other)
-    columns = np.vstack([(1 - TELLING_SHARE) * best.chances.T, TELLING_SHARE * response])
-    chances, derivatives = belief[1], belief[2]
-    before = float(belief[0] @ (derivatives**2 / np.maximum(chances, 1e-300)).sum(axis=1))
-    kept = float(((columns @ derivatives.T) ** 2 / (columns @ chances.T)).sum(axis=0) @ belief[0]) / before
-    return Channel(epsilon, levels, _whole_counts(columns), best.weights, kept)
-
-
-@lru_cache(maxsize=16)
-def dithered_channel(levels: tuple[float, ...], epsilon: float) -> Channel:
-    """A channel for continuous values: evenly spaced levels, each rounded at random to one of fewer, so no mean shifts.
-
-    The best channel takes neighbouring levels for one and is right on average over the prior only; a fit to very many
-    values would see its steps. Mixing the rows of a smaller channel, of which every level's mean is right, keeps its
-    ratios; of all such sizes the one of least variance is taken.
-    """
-    inner = epsilon * (1 - 2.0**-30)  # what rounding to whole counts may take
-    places = np.arange(len(levels)) / (len(levels) - 1)
-    best, least = None, math.inf
-    for size in range(2, len(levels) + 1):
-        small = design_channel(tuple(np.linspace(levels[0], levels[-1], size).tolist()), inner)
-        if not small.unbiased:
-            break
-        below = np.minimum((places * (size - 1)).astype(np.int64), size - 2)
-        upper = (places * (size - 1) - below)[:, None]
-        mixed = (1 - upper) * small.chances[below] + upper * small.chances[below + 1]
-        weights = LatentPrior.for_levels(levels).laws(levels)
-        channel = Channel(epsilon, levels, _whole_counts(mixed.T), np.maximum(weights[0] @ weights[1], 1e-12))
-        variance = float(channel.weights @ channel.variances)
-        if variance < least:
-            best, least = channel, variance
-    if best is None:
-        raise InputError(f"epsilon = {epsilon!r} must leave a channel of two levels, got none; use noise='laplace'")
-    return best
-
-
-def recalibrated(channel: Channel, symbols: Integers) -> Channel:
-    """The same channel with weights of the levels that fit the symbols it gave: post-processing.
-
-    With fewer symbols than levels the numbers that stand for symbols depend on how the values are spread. Here the
-    likeliest of the rounded normal laws is taken; its spread has a prior of a factor of 1.6 about that of the design,
-    which stands where there are two symbols, for these say nothing of the spread.
-    """
-    from scipy.special import ndtr  # scipy only when a channel is used
-
-    if channel.unbiased:
-        return channel
-    grid = np.asarray(channel.levels)
-    width, prior = grid[-1] - grid[0], LatentPrior.for_levels(channel.levels)
-    cuts = np.concatenate(([-np.inf], (grid[1:] + grid[:-1]) / 2, [np.inf]))
-    spreads = np.geomspace(width / 50, width, 40)[:, None]
-    means = np.linspace(grid[0], grid[-1], 81)[None, :]
-    chances = np.diff(ndtr((cuts - means[..., None]) / spreads[..., None]), axis=-1)
-    found = np.bincount(symbols, minlength=channel.counts.shape[1])
-    likelihoods = np.log(np.maximum(chances @ channel.chances, 1e-300)) @ found
-    expected = math.hypot(prior.mean_std, prior.spread)
-    likelihoods -= (2 * np.log(spreads / expected)) ** 2 / 2 + ((means - prior.mean) / width) ** 2
-    weights = np.maximum(chances[np.unravel_index(likelihoods.argmax(), likelihoods.shape)], 1e-12)
-    return replace(channel, weights=weights)
+    columns = _interval_columns(levels, epsilon)
+    begin, end = np.triu_indices(levels)
+    response = np.where(begin == end, 1 / (1 + (levels - 1) * math.exp(-epsilon)), 0.0)
+    clearness = [np.linalg.svd(each[:, None] * columns, compute_uv=False)[-1] for each in (amounts, response)]
+    if clearness[0] >= TELLING_SHARE * clearness[1]:
+        return amounts
+    return (1 - TELLING_SHARE) * amounts + TELLING_SHARE * response
 
 
 def _whole_counts(columns: Floats) -> Integers:

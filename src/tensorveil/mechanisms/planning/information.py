@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,20 @@ from tensorveil.inference.priors import (
     OFFSET_VARIANCE,
     RESIDUAL_VARIANCE,
 )
-from tensorveil.inference.sums.mixed_model import SIGNIFICANT
+from tensorveil.inference.values.public_scales import public_scale
+from tensorveil.mechanisms.planning.channel_design import design_channel, kept_information
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.plan import Request
-from tensorveil.privacy.queries.sums.pairs import COUNT_PART
 from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
-WEIGHT_STEPS = 100  # shares are whole multiples of one over this
-TOTAL_MEAN_ERROR = 0.003  # noise of the mean that a total's share must reach, if LARGEST_TOTAL is enough for it
-LARGEST_TOTAL = 0.8
+# indices have counts of lognormal law, with a log standard deviation of one; a value is of one of these by its count
+RELATIVE_COUNTS = np.exp(np.array([-1.38, -0.67, -0.21, 0.21, 0.67, 1.38]) - 0.5)
+SKEWED = RELATIVE_COUNTS / RELATIVE_COUNTS.sum()
+EFFECTIVE_RANK = 4
+TYPICAL_LEVELS, TYPICAL_COUNT = 8, 10.0  # of the values of an index, for which the information of a channel is stated
 
 
 def noise_variance(event: Event, sensitivity: float) -> float:
@@ -51,75 +53,17 @@ def pure_is_better(pure: Event, gaussian: Event, unit: Unit, parts: int) -> bool
     return noise_variance(pure, 1.0) * parts**2 <= noise_variance(gaussian, 1.0) * parts
 
 
-def best_weights(
-    rows: Sequence[Integers], weights: Sequence[Floats], sizes: Sequence[int], event: Event, sensitivity: float
-) -> tuple[float, ...]:
-    """Weights of the total's and of each mode's sums; pure weights add up to 1, squares of Gaussian ones do.
-
-    Modes share by the root of the length of their rows: where noise drowns single sums all should go to the mode with
-    the longest rows, where it does not more should go to the others, and this lies between. The total's share is the
-    one with the smallest expected error: given weight a, an index with sum of weights n and sum of squares q is known
-    with variance s = (noise / a^2 + sigma^2 q) / n^2, which leaves v s / (v + s) of its prior variance v. Indices count
-    by the root of n: half way between cells as observed and all cells alike. The mean comes first: all is the total's
-    where no mode could show a sign of its offsets, and what TOTAL_MEAN_ERROR asks for otherwise.
-    """
-    noise = noise_variance(event, sensitivity)
-    power = 1.0 if isinstance(event, PureEvent) else 0.5
-    indices = []
-    for row, weight, size in zip(rows, weights, sizes, strict=True):
-        n = np.bincount(row, weights=weight, minlength=size)
-        q = np.bincount(row, weights=weight**2, minlength=size)
-        indices.append((n[n > 0], q[n > 0]))
-    roots = [math.sqrt(float(n.mean())) for n, _ in indices[1:]]
-    fewest = min(math.sqrt(noise) / (TOTAL_MEAN_ERROR * float(indices[0][0][0])), LARGEST_TOTAL**power) ** (1 / power)
-    candidates = []
-    for steps in range(max(1, math.ceil(WEIGHT_STEPS * fewest)), WEIGHT_STEPS):
-        total = steps / WEIGHT_STEPS
-        shares = [total, *((1 - total) * root / math.fsum(roots) for root in roots)]
-        error, signs = 0.0, []
-        for place, ((n, q), share) in enumerate(zip(indices, shares, strict=True)):
-            prior, known = MEAN_VARIANCE, (noise / share ** (2 * power) + RESIDUAL_VARIANCE * q) / n**2
-            if place > 0:
-                prior = OFFSET_VARIANCE
-                signs.append(math.sqrt(float(np.square(prior / known).sum()) / 2))  # what the score test would see
-            error += float(np.average(_kept(prior, known), weights=np.sqrt(n)))
-        if max(signs) > SIGNIFICANT:
-            candidates.append((error, tuple(share**power for share in shares)))
-    return min(candidates)[1] if candidates else (1.0,) + (0.0,) * (len(rows) - 1)
-
-
-def offsets_show(noise: float, count: float, size: int) -> bool:
-    """Whether the score test of `SumsPosterior` is expected to detect offsets of this many indices.
-
-    `noise` is the noise variance of the sum of an index. All indices are assumed to have the same share of `count`.
-    """
-    each = max(count / size, 1e-9)
-    known = (noise + RESIDUAL_VARIANCE * each) / each**2
-    return math.sqrt(size / 2) * OFFSET_VARIANCE / known > SIGNIFICANT
-
-
-def typical_weight(request: Request, event: Event) -> float:
-    """A guess, from declared sizes, of the weight that an observation has in paired sums, or in sums and counts."""
-    if not request.unit.whole_slices:
-        return 1.0
-    each = max(request.count_or_guess / request.shape[request.unit.mode_number], 1.0)
-    if isinstance(event, PureEvent):
-        return 1 / each
-    return 1 / math.sqrt(each * (RESIDUAL_VARIANCE + COUNT_PART**2))
-
-
 def expected_error_of_sums(request: Request) -> float:
     """The variance of mean and offsets that sum perturbation leaves, by generic priors, and all of the interactions.
 
-    Pure noise, unit `value`; every index of a mode is taken to have the same declared count. On the centred scale.
+    Pure noise, unit `value`; on the centred scale.
     """
     count = request.count_or_guess
-    noise = noise_variance(PureEvent(request.epsilon), 2.0)
-    parts = len(request.shape) + 1
-    left = _kept(MEAN_VARIANCE, (noise * parts**2 + RESIDUAL_VARIANCE * count) / count**2)
+    noise = noise_variance(PureEvent(request.epsilon), 2.0) * (len(request.shape) + 1) ** 2
+    left = _kept(MEAN_VARIANCE, (noise + RESIDUAL_VARIANCE * count) / count**2)
     for size in request.shape:
-        each = max(count / size, 1e-9)
-        left += _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, (noise * parts**2 + RESIDUAL_VARIANCE * each) / each**2)
+        each = _counts(count, size)
+        left += SKEWED @ _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, (noise + RESIDUAL_VARIANCE * each) / each**2)
     return float(left + INTERACTION_VARIANCE)
 
 
@@ -133,18 +77,31 @@ def expected_error_of_channel(request: Request, information: float) -> float:
     spread = RESIDUAL_VARIANCE / max(information, 1e-12)
     left = _kept(MEAN_VARIANCE, spread / count)
     ranks = request.family.ranks_for(request.shape)
-    unknown = 1.0
+    known = 1.0
     for size, rank in zip(request.shape, ranks, strict=True):
-        each = max(count / size, 1e-9)
-        left += _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, spread / each)
-        # a row has `rank` numbers, which share the variance of the interactions and the row's values
-        unknown = min(unknown, 1 / (1 + spread * rank / (INTERACTION_VARIANCE * each)))
-    return float(left + INTERACTION_VARIANCE * (1 - unknown))
+        each = _counts(count, size)
+        left += SKEWED @ _kept(OFFSET_VARIANCE + FEATURE_VARIANCE, spread / each)
+        # a row has `rank` numbers, of which the posterior keeps few; they share the variance and the row's values
+        numbers = min(rank, EFFECTIVE_RANK)
+        known = min(known, float(SKEWED @ (1 / (1 + spread * numbers / (INTERACTION_VARIANCE * each)))))
+    return float(left + INTERACTION_VARIANCE * (1 - known))
 
 
-def sums_are_better(request: Request, information: float) -> bool:
-    """Whether sums are expected to be more accurate than a channel with this share of information; unit `value`."""
-    return expected_error_of_sums(request) < expected_error_of_channel(request, information)
+def _counts(count: float, size: int) -> Floats:
+    """Typical counts of the indices of a mode, from rare to popular ones."""
+    return np.asarray(max(count / size, 1e-9) * RELATIVE_COUNTS)
+
+
+def sums_are_better(request: Request) -> bool:
+    """Whether sums are expected to be more accurate than a channel; unit `value`."""
+    return expected_error_of_sums(request) < expected_error_of_channel(request, channel_information(request.epsilon))
+
+
+@lru_cache(maxsize=64)
+def channel_information(epsilon: float) -> float:
+    """The share of the information about latent means that a channel keeps on levels of equal mass."""
+    scale = public_scale(np.linspace(-1.0, 1.0, TYPICAL_LEVELS).tolist(), VALUE_STEPS)
+    return kept_information(scale, design_channel(scale, epsilon, TYPICAL_COUNT))
 
 
 def _kept(prior: float, error: Any) -> Any:

@@ -14,8 +14,6 @@ class Law(StrEnum):
     GAUSSIAN = "discrete Gaussian noise"
     ROWS = "norm-exponential noise"
     CHANNEL = "channel"
-    CHOICE = "exponential mechanism"
-    SEVERAL = "several kinds, one after another"
 
 
 @final

@@ -24,11 +24,10 @@ What a proof may cite
     of them the log of the ratio of their chances differs from (|k'| - |k|) / b by at most `row_slack`. One row in 2^64
     is uniform noise instead, which covers what is longer: no output is possible in one world alone. So b = sensitivity
     / (epsilon - rows that may change * row_slack), rounded up, covers the difference.
-`NoiseSource.choose`
-    is pure epsilon as stated, by the same means (CHOOSE_SLACK), for scores of the declared sensitivity.
 `NoiseSource.channel`
-    samples the integer table itself, without error. `dithered_channel` samples mixtures of its rows, which keep within
-    the same epsilon, each value by words of its own. `coins` are right to 2^-64 and never more likely than stated.
+    samples the integer table itself, without error, each value by a word of its own.
+`NoiseSource.coins`
+    are right to 2^-64 and never more likely than stated.
 
 Numerics not covered
 --------------------
@@ -58,7 +57,7 @@ from tensorveil.kernels.sampling import (
     row_excess,
     row_law,
 )
-from tensorveil.privacy.noise.channels import BITS, Channel, between_levels
+from tensorveil.privacy.noise.channels import BITS, Channel
 from tensorveil.privacy.noise.secret_words import SecretWords
 
 Floats = NDArray[np.float64]
@@ -68,7 +67,6 @@ Integers = NDArray[np.int64]
 # post-processing. Magnitudes of noise saturate at 2^62 (chance below 2^-1000); beyond it the output is the same.
 LARGEST_SUM = 2**61
 LAPLACE_SLACK = 2.0**-50
-CHOOSE_SLACK = 2.0**-48
 GAUSSIAN_EPSILON = 2.0**-49
 GAUSSIAN_DELTA = 2.0**-55
 ROUND_UP = 1 + 2.0**-50  # more than the three roundings of a scale and the 2^-61 above
@@ -223,48 +221,17 @@ class NoiseSource(SecretWords):
     def channel(self, symbols: Integers, channel: Channel) -> Integers:
         """One random output symbol for each input symbol (the index of its level), by the channel's integer table."""
         inputs = _whole(symbols)
-        levels = len(channel.levels)
+        levels = len(channel.counts)
         if inputs.size and not (inputs.min() >= 0 and inputs.max() < levels):
-            raise InputError(f"symbols must be from 0 to {levels - 1}, got others; use channels.quantize")
-        return self._symbols(inputs, channel)
-
-    def dithered_channel(self, values: Floats, channel: Channel) -> Integers:
-        """One random output symbol for each value on the scale of the levels, finite, right on average between levels.
-
-        A value between two levels goes in as the upper one with the share of the way that it has gone, by randomness
-        of its own: what happens to it depends on no other value and on no place, and is one channel, whose chances are
-        a mixture of two rows of the integer table. A value beyond the levels goes in as the last one.
-        """
-        lower, shares = between_levels(values, channel.levels)
-        upper = self._words(lower.size).reshape(lower.shape) >> np.uint64(64 - BITS) < shares  # [L18]
-        return self._symbols(lower + upper, channel)
-
-    def choose(self, scores: Floats, *, sensitivity: float, epsilon: float) -> int:
-        """The exponential mechanism: an index, P proportional to exp(epsilon * score / (2 * sensitivity)).
-
-        Scores go down to a grid, where their sensitivity is at most one step more. An index is proposed at random and
-        kept if a geometric number reaches its distance to the best one: no exponential is compared as a float.
-        """
-        exact = np.asarray(scores, dtype=np.float64)
-        if exact.ndim != 1 or exact.size == 0 or not np.isfinite(exact).all():
-            raise InputError(f"scores must be a row of finite numbers, got shape {exact.shape}; give one a candidate")
-        change = checks.positive_number("sensitivity", sensitivity)
-        budget = checks.positive_number("epsilon", epsilon)
-        if budget <= 2 * CHOOSE_SLACK:
-            raise InputError(f"epsilon must be above {2 * CHOOSE_SLACK:.1g}, got {budget!r}; use a larger epsilon")
-        grid = grid_for(min(2 * change / budget, change))  # fine against the law's scale and the sensitivity
-        limit = float(LARGEST_SUM // 2)
-        steps = np.clip(np.floor(exact / grid), -limit, limit).astype(np.int64)  # [L15] clamping moves nothing apart
-        scale = 2 * (math.floor(change / grid) + 1) / (budget - CHOOSE_SLACK) * ROUND_UP  # [L16]
-        if scale > LARGEST_SCALE:
-            raise InputError(f"epsilon must be at least 2^-19, got {budget!r}; use a larger epsilon")
-        distances = steps.max() - steps
-        law = laplace_law(scale)
-        while True:
-            proposed = self._generator().integers(0, exact.size, size=min(exact.size, BLOCK))
-            kept = np.flatnonzero(self._draw(law, proposed.size, signed=False) >= distances[proposed])
-            if kept.size:
-                return int(proposed[kept[0]])
+            raise InputError(f"symbols must be from 0 to {levels - 1}, got others; number the levels from 0")
+        words = self._words(inputs.size) >> np.uint64(64 - BITS)
+        outputs = np.empty(inputs.size, dtype=np.int64)
+        flat = inputs.ravel()
+        for level in range(levels):
+            chosen = flat == level
+            ends = np.cumsum(channel.counts[level]).astype(np.uint64)  # [L14] the last is 2^BITS, above every word
+            outputs[chosen] = np.searchsorted(ends, words[chosen], side="right")
+        return outputs.reshape(inputs.shape)
 
     def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
         """Independent secret coins for Poisson sampling."""
@@ -279,16 +246,6 @@ class NoiseSource(SecretWords):
     def key(self) -> bytes:
         """32 fresh secret bytes, for keyed hashing."""
         return self._words(4).tobytes()
-
-    def _symbols(self, inputs: Integers, channel: Channel) -> Integers:
-        words = self._words(inputs.size) >> np.uint64(64 - BITS)
-        outputs = np.empty(inputs.size, dtype=np.int64)
-        flat = inputs.ravel()
-        for level in range(len(channel.levels)):
-            chosen = flat == level
-            ends = np.cumsum(channel.counts[level]).astype(np.uint64)  # [L14] the last is 2^BITS, above every word
-            outputs[chosen] = np.searchsorted(ends, words[chosen], side="right")
-        return outputs.reshape(inputs.shape)
 
     def _laplace_steps(self, scale: float, count: int) -> Integers:
         """Discrete Laplace noise in grid steps, short enough to add 2^61; ExactNoise draws its own here."""

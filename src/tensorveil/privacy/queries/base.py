@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.errors import InputError
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.stages import Norm
@@ -99,7 +100,17 @@ class Reading:
 
     def residuals(self, shard: BoundedObservations) -> Floats:
         """Values less the offsets; not clipped again."""
-        return np.asarray(self.values(shard) - self.offsets.at(shard.coordinates))
+        return np.asarray(self.values(shard) - offsets_at(shard, self.offsets))
+
+
+def offsets_at(shard: BoundedObservations, offsets: Offsets) -> Floats:
+    """Offsets of every observation; offsets of another shape are refused, whichever cells are observed."""
+    sizes = tuple(None if part is None else len(part) for part in offsets.modes)
+    pairs = zip(sizes, shard.shape, strict=False)
+    if len(sizes) != len(shard.shape) or any(one not in (None, size) for one, size in pairs):
+        raise InputError(f"offsets must be one per index of the shape {shard.shape}, got {sizes}; correct them")
+    with np.errstate(over="ignore"):  # an infinity is clipped later, and a warning would tell of the data
+        return offsets.at(shard.coordinates)
 
 
 def residual_shard(shard: BoundedObservations, offsets: Offsets) -> BoundedObservations:
@@ -107,5 +118,5 @@ def residual_shard(shard: BoundedObservations, offsets: Offsets) -> BoundedObser
 
     A residual reads its own value and released numbers only, so neighbouring data have neighbouring residuals.
     """
-    residuals = np.clip(shard.centred - offsets.at(shard.coordinates), -1.0, 1.0)
+    residuals = np.clip(shard.centred - offsets_at(shard, offsets), -1.0, 1.0)
     return shard.with_steps(np.rint(residuals * VALUE_STEPS).astype(np.int64))

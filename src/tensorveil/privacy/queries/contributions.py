@@ -1,12 +1,11 @@
 """Weights and whole numbers that keep the part of one privacy unit in a sum within one.
 
-What the queries of levels, row sums, paired sums and normal equations share. The proofs are in
-docs/proofs/contributions.md.
+What the queries of histograms, sums and normal equations share. The proofs are in docs/proofs/contributions.md.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,9 @@ from tensorveil.errors import InputError
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.noise.source import row_scale
 from tensorveil.privacy.units import Unit
+
+if TYPE_CHECKING:
+    from tensorveil.models.factor_model import FactorModel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -73,16 +75,24 @@ def check_width(width: int) -> None:
         raise InputError(f"rows must have at most {LARGEST_WIDTH:,} numbers here, got {width:,}; lower the rank")
 
 
-def check_rows(rows: Integers) -> None:
-    """Refuse rows of an answer that are asked for twice: they would count twice."""
+def check_rows(rows: Integers, size: int) -> None:
+    """Refuse rows of an answer that are asked for twice, also as -1 and the like: they would count twice."""
+    if not np.issubdtype(rows.dtype, np.integer) or rows.min(initial=0) < 0 or rows.max(initial=0) >= size:
+        raise InputError(f"rows must be whole numbers from 0 to {size - 1}, got others; correct them")
     if len(np.unique(rows)) != len(rows):
         raise InputError("rows must be asked for once, got one of them twice; drop the repeats")
 
 
-def check_pairs(where: Where) -> None:
-    """Refuse modes so large that a slice and a row could not be numbered together in int64; reads the shape alone."""
-    if where.shape[where.unit.mode_number] * max(where.shape) >= 2**57:  # rows of a mode may be split a few times
-        raise InputError("slices and rows must have fewer than 2^57 pairs, got a larger shape; use fewer labels")
+def check_model(where: Where, model: FactorModel) -> None:
+    """Refuse a model of another shape: compiled loops would read beyond its numbers."""
+    if model.shape != where.shape:
+        raise InputError(f"a model must have the shape {where.shape}, got {model.shape}; correct it")
+
+
+def check_pairs(where: Where, rows: int) -> None:
+    """Refuse so many slices and rows that a pair of them could not be numbered in int64; reads the shape alone."""
+    if where.unit.whole_slices and where.shape[where.unit.mode_number] * rows >= 2**62:
+        raise InputError("slices and rows must have fewer than 2^62 pairs, got more; use fewer labels")
 
 
 def block_rows(where: Where, block: int) -> tuple[Integers, int]:
@@ -103,7 +113,7 @@ def slice_weights(shard: Where, rows: Integers, pure: bool) -> Floats:
         return np.ones(len(shard))
     slices = shard.index(shard.unit.mode_number)
     size = shard.shape[shard.unit.mode_number]
-    check_pairs(shard)
+    check_pairs(shard, max(shard.shape))  # `Rows` checks its own number of rows
     if pure:
         totals = np.bincount(slices, minlength=size).astype(np.float64)
     else:

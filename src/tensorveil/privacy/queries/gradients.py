@@ -15,6 +15,7 @@ from tensorveil.kernels.reference import gradients
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.source import check_headroom, grid_for
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
+from tensorveil.privacy.queries.contributions import check_model
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
@@ -87,6 +88,7 @@ class JointGradients(Query):
         return "gradient-sampled" if self.sampled else "gradient-joint"
 
     def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
+        check_model(shard, self.model)
         where, steps = self._arranged(shard)
         values = steps / VALUE_STEPS - self.mean
         if not shard.unit.whole_slices:
@@ -147,11 +149,14 @@ class RowGradients(Query):
         _check_state(self.model, self.mean)
         for norm in self.clip_norms:
             check_norm(float(norm))
+        if any(rows.dtype != np.bool_ for rows in self.rows):  # numbers could name a row twice
+            raise InputError("rows must be true or false for each row of a block, got numbers; convert them")
 
     def theorem(self, unit: Unit) -> str:
         return "gradient-rows"
 
     def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
+        check_model(shard, self.model)
         starts, widths = self.model.block_starts, self.model.block_widths
         grids = np.array([change.grid for change in self.sensitivity(shard.unit)])
         totals = np.zeros(self.model.parameters.size, dtype=np.int64)

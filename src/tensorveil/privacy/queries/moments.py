@@ -70,8 +70,7 @@ class UnitMoments(Query):
         sums = [np.bincount(owners, weights=column, minlength=units) for column in columns]  # [M1]
         vectors = np.column_stack(sums) / (VALUE_STEPS * self.size)
         lengths = (vectors**2).sum(axis=1)
-        if unit.whole_slices:
-            check_pairs(shard)
+        check_pairs(shard, max(shape))
         for mode in self.counted:
             pairs, times = np.unique(owners * shape[mode] + shard.index(mode), return_counts=True)
             repeated = np.zeros(units, dtype=np.int64)

@@ -66,8 +66,6 @@ class StageRecord(Part):
         "discrete Gaussian noise",
         "norm-exponential noise",
         "channel",
-        "exponential mechanism",
-        "several kinds, one after another",
     ]
     what: str
     noise: str

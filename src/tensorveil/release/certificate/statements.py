@@ -12,14 +12,23 @@ from tensorveil.release.certificate.certificate import GRID, Certificate, must_n
 from tensorveil.release.certificate.questions import need, request_of
 from tensorveil.release.release import CHACHA, EXACT
 
-# which mechanisms a theorem serves, by how they are headed; those of offsets serve all
-MECHANISMS_OF = {
-    "input": ("input perturbation",),
-    "gradient": ("gradient perturbation",),
-    "output": ("output perturbation",),
-    "statistic": ("statistic perturbation", "output perturbation"),  # output perturbation pays for frozen blocks so
-    "sums": ("sum perturbation",),
+
+def _of(mechanism: str) -> tuple[str, ...]:
+    return tuple(theorem.name for theorem in THEOREMS.values() if theorem.mechanism == mechanism)
+
+
+OFFSETS_FIRST = "offsets, then "  # how a mechanism that runs on residuals is headed, before its own heading
+MARGINAL = ("histogram",)
+OFFSETS = (*MARGINAL, "sums-rows", "sums-pairs")  # a marginal, then offsets
+# what the stages of a mechanism rest on, by how it is headed
+THEOREMS_OF = {
+    "input perturbation": (*_of("input"), *MARGINAL),
+    "gradient perturbation": _of("gradient"),
+    "output perturbation": (*_of("output"), *_of("statistic"), *OFFSETS),  # frozen blocks by statistic perturbation
+    "statistic perturbation": (*_of("statistic"), *OFFSETS),
+    "sum perturbation": (*_of("sums"), *MARGINAL),
 }
+JOINT = ("statistic-slices", "sums-lengths")  # their promise is for releases without the rows of the slices
 
 
 def stages(certificate: Certificate) -> str:
@@ -91,7 +100,7 @@ def theorems(certificate: Certificate) -> str:
     ]
     need(told == ours, "the theorems are not those of the stages, or their text was changed")
     kept = certificate.personalize
-    need(kept is not None or "statistic-slices" not in used, "a theorem of joint privacy, but no rows are withheld")
+    need(kept is not None or not used.keys() & set(JOINT), "a theorem of joint privacy, but no rows are withheld")
     need(
         kept is None or (kind == "slice" and kept.mode == request.unit.mode_number),
         "rows are withheld of a mode that is not the mode of the unit",
@@ -127,10 +136,15 @@ def words(certificate: Certificate) -> str:
     trusted = {*trusted_to_the_caller(request), *trusted_features(request.unit, given)}
     missing = trusted - set(certificate.assumptions_trusted)
     need(not missing, f"assumptions_trusted leaves out: {'; '.join(sorted(missing))}")
+    served = theorems_of(certificate.mechanism)
     for stage in certificate.stages:
-        words = MECHANISMS_OF.get(THEOREMS[stage.theorem].mechanism)
-        need(
-            words is None or certificate.mechanism.endswith(words),
-            f"the theorem {stage.theorem!r} is not one of {certificate.mechanism}",
-        )
+        need(stage.theorem in served, f"the theorem {stage.theorem!r} is not one of {certificate.mechanism}")
     return "all texts follow from the facts"
+
+
+def theorems_of(heading: str) -> tuple[str, ...]:
+    """The theorems that the stages of a mechanism of this heading can rest on; none for a heading that is not ours."""
+    if heading.startswith(OFFSETS_FIRST):
+        inner = theorems_of(heading.removeprefix(OFFSETS_FIRST))
+        return (*OFFSETS, *inner) if inner else ()
+    return THEOREMS_OF.get(heading, ())

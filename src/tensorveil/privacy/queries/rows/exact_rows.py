@@ -15,7 +15,7 @@ from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.source import GRID_BITS
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
-from tensorveil.privacy.queries.contributions import Where, block_rows, check_rows, check_width
+from tensorveil.privacy.queries.contributions import Where, block_rows, check_model, check_rows, check_width
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
@@ -60,7 +60,7 @@ class ExactRows(Query):
 
     def __post_init__(self) -> None:
         check_width(self.whitening.shape[-1])
-        check_rows(self.rows)
+        check_rows(self.rows, len(self.scales))
 
     def theorem(self, unit: Unit) -> str:
         return "output-exact"
@@ -87,7 +87,10 @@ class ExactRows(Query):
 def row_features(where: Where, model: FactorModel | None, block: int) -> tuple[Integers, Floats]:
     """Each observation's row in a block, and what multiplies that row in its prediction: for offsets, one."""
     rows, _ = block_rows(where, block)
-    return rows, np.ones((len(where), 1)) if model is None else block_features(model, where.coordinates, block)
+    if model is None:
+        return rows, np.ones((len(where), 1))
+    check_model(where, model)
+    return rows, block_features(model, where.coordinates, block)
 
 
 def feature_bits(most_in_a_row: int, width: int, event: Event) -> int:

@@ -7,12 +7,13 @@ from typing import final
 
 import numpy as np
 
+from tensorveil.errors import InputError
 from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference.statistics import STATISTIC_STEPS, right_sides, row_matrices
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.queries.base import Change, Floats, Integers, Query, Reading
-from tensorveil.privacy.queries.contributions import block_rows, check_rows, check_width, slice_weights
+from tensorveil.privacy.queries.contributions import block_rows, check_model, check_rows, check_width, slice_weights
 from tensorveil.privacy.queries.rows.own_rows import with_own_rows
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
@@ -21,6 +22,7 @@ from tensorveil.solvers.layouts.sorted_entries import SortedEntries
 from tensorveil.solvers.layouts.strata import sensible_threads
 
 STATISTIC_GRID = 1.0 / STATISTIC_STEPS
+LARGEST_NUMBER = 2.0**64  # of a model: the squared lengths of its features are then finite, also of six modes
 
 
 @final
@@ -54,14 +56,19 @@ class NormalEquations(Query):
     pure: bool
 
     def __post_init__(self) -> None:
-        check_rows(self.rows)
+        check_rows(self.rows, len(self.limits))
         check_width(int(self.model.block_widths[self.block]))
+        if not np.abs(self.model.parameters).max() <= LARGEST_NUMBER:
+            raise InputError("a model must have numbers of at most 2^64 in magnitude, got others; clip them")
+        if len(self.limits) != (*self.model.shape, 1)[self.block]:
+            raise InputError(f"limits must be one per row of the block, got {len(self.limits)}; correct them")
 
     def theorem(self, unit: Unit) -> str:
         return {"entry": "statistic-entries", "slice": "statistic-slices"}.get(unit.kind, "statistic-values")
 
     def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
         reading, model = self.reading, self.model
+        check_model(shard, model)
         if shard.unit.kind == "slice":  # [L2] from the slice's own observations and released numbers
             reading, model = with_own_rows(shard, reading, model)
         if shard.unit.kind == "value" and worth_compiling(len(shard), model.family.name):  # both public

@@ -1,4 +1,4 @@
-"""Sums of residuals for every index of one mode."""
+"""Sums of what is read of values, for every row; with counts where it is private which cells are observed."""
 
 from __future__ import annotations
 
@@ -7,40 +7,85 @@ from typing import final
 
 import numpy as np
 
+from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.queries.base import Change, Integers, Query, Reading
-from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, slice_weights, whole_sums
+from tensorveil.privacy.queries.base import Change, Integers, Query
+from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, Where, check_pairs, slice_weights, whole_sums
+from tensorveil.privacy.queries.sums.scores import ScoreReading
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
 
 @final
-@dataclass(frozen=True)
-class RowSums(Query):
-    """For every index of a mode, the weighted sum of residuals r in [-1, 1].
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Which row an observation counts for: the sum, over some modes, of the public numbers of its indices.
 
-    Public coordinates: one number per index, sum a r; counts are public. Otherwise two numbers per index, sum a (1+r)/2
-    and sum a (1-r)/2, all of the first before all of the second: their difference is the sum, their total the count.
+    Attributes
+    ----------
+    size : int
+        How many rows there are.
+    numbers : tuple of (mode, array)
+        One whole number per index of each mode; their sums lie from 0 to size - 1.
     """
 
-    reading: Reading
-    mode: int
+    size: int
+    numbers: tuple[tuple[int, Integers], ...] = ()
+
+    def __post_init__(self) -> None:
+        copies = tuple((mode, np.array(part)) for mode, part in self.numbers)
+        for _, part in copies:
+            if part.ndim != 1 or not np.can_cast(part.dtype, np.int64):
+                raise InputError(f"rows must be whole numbers, one per index, got {part.dtype} {part.shape}; convert")
+            part.setflags(write=False)
+        lowest = sum(int(part.min(initial=0)) for _, part in copies)
+        highest = sum(int(part.max(initial=0)) for _, part in copies)
+        if lowest < 0 or highest >= self.size:
+            raise InputError(f"rows must lie from 0 to {self.size - 1}, got {lowest} to {highest}; correct them")
+        object.__setattr__(self, "numbers", copies)
+
+    @classmethod
+    def of_mode(cls, mode: int, size: int) -> Rows:
+        """One row per index of a mode."""
+        return cls(size, ((mode, np.arange(size)),))
+
+    def of(self, where: Where) -> Integers:
+        """The row of every observation; numbers of another shape are refused, whichever cells are observed."""
+        check_pairs(where, self.size)
+        rows = np.zeros(len(where), dtype=np.int64)
+        for mode, numbers in self.numbers:
+            if len(numbers) != where.shape[mode]:  # [L5]
+                raise InputError(f"rows must be one per index of the shape {where.shape}, got {len(numbers)}; correct")
+            rows += numbers[where.index(mode)]
+        return rows
+
+
+@final
+@dataclass(frozen=True)
+class RowSums(Query):
+    """For every row the weighted sum of r, where r in [-1, 1] is what is read of a value.
+
+    Public coordinates: one number per row, sum a r; counts are public. Otherwise two numbers per row, sum a (1+r)/2 and
+    sum a (1-r)/2, all of the first before all of the second: their difference is the sum, their total the count.
+    """
+
+    rows: Rows
+    reading: ScoreReading
     pure: bool
 
     def theorem(self, unit: Unit) -> str:
-        return "offsets-sums" if unit.coordinates_public else "offsets-pairs"
+        return "sums-rows" if unit.coordinates_public else "sums-pairs"
 
     def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
-        rows, size = shard.index(self.mode), shard.shape[self.mode]
+        rows, read = self.rows.of(shard), self.reading.of(shard)  # [L2]
         weights = slice_weights(shard, rows, self.pure)
-        inside = np.clip(self.reading.residuals(shard), -1.0, 1.0)  # [L2]
         if shard.unit.coordinates_public:
-            return (whole_sums(rows, weights * inside, size),)  # [L3] towards zero: never longer
-        halves = [weights * (1 + sign * inside) / 2 for sign in (1.0, -1.0)]  # [L4] at least 0, together at most a
-        return (np.concatenate([whole_sums(rows, half, size) for half in halves]),)
+            return (whole_sums(rows, weights * read, self.rows.size),)  # [L3] towards zero: never longer
+        halves = [weights * (1 + sign * read) / 2 for sign in (1.0, -1.0)]  # [L4] at least 0, together at most a
+        return (np.concatenate([whole_sums(rows, half, self.rows.size) for half in halves]),)
 
-    @proves("offsets-sums", "offsets-pairs")
+    @proves("sums-rows", "sums-pairs")
     def sensitivity(self, unit: Unit) -> tuple[Change, ...]:
         """A replaced unit moves the sums by 2; an added or removed one moves the pairs by 1."""
         bound = 2.0 if unit.coordinates_public else 1.0  # [L1]

@@ -1,1 +1,1 @@
-"""Questions about single values: symbols, noisy values, every cell of the box, choices by rank."""
+"""Questions about single values: symbols, noisy values, histograms, every cell of the box."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+from numbers import Integral
 from typing import final
 
 import numpy as np
 
+from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.noise.channels import Channel, quantize
+from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.queries.base import Floats, Integers
+from tensorveil.privacy.queries.base import Integers
 from tensorveil.privacy.queries.contributions import Where
 from tensorveil.privacy.queries.values.values import changed_values
 from tensorveil.privacy.theorems import proves
@@ -20,39 +23,37 @@ from tensorveil.privacy.units import Unit
 @final
 @dataclass(frozen=True)
 class Symbols:
-    """What goes into the channel for each value; the channel's table does the rest.
+    """The level of each value goes into the channel; the channel's table does the rest.
 
     Attributes
     ----------
-    within : tuple of int or None
-        Ends of a released range, in steps of 2^-20 from the middle of the bounds. Values are clipped to it and
-        brought to the scale where its ends are -1 and 1, that of the channel's levels. None: values go in as they are.
-    nearest : bool
-        Whether a value goes in as the nearest level; otherwise as one of the two levels beside it, by a fresh draw.
+    edges : tuple of int
+        Where levels meet, in steps of 2^-20 from the middle of the bounds: public, or made of numbers released
+        earlier. They do not decrease. The level of a value is the number of edges at or below it.
     """
 
-    within: tuple[int, int] | None = None
-    nearest: bool = False
+    edges: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        whole = all(isinstance(edge, Integral) for edge in self.edges)
+        if not (whole and self.edges and all(low <= high for low, high in pairwise(self.edges))):
+            raise InputError(
+                f"edges must be one or more whole numbers that do not decrease, got {self.edges!r}; sort them"
+            )
 
     def theorem(self, unit: Unit) -> str:
         """The theorem that bounds what symbols tell."""
-        return "input-values" if self.within is None else "input-centred"
+        return "input-values"
 
-    def values(self, shard: BoundedObservations) -> Floats:
-        """Values on the scale of the channel's levels, each from itself alone."""
-        if self.within is None:
-            return shard.bounds.uncentred(shard.centred)
-        low, high = self.within
-        return np.asarray((np.clip(shard.steps, low, high) - (low + high) / 2) / ((high - low) / 2))  # [P1]
+    def levels(self, steps: Integers) -> Integers:
+        """The level of each value, from its own steps alone."""
+        return np.searchsorted(np.array(self.edges, dtype=np.int64), steps, side="right").astype(np.int64)  # [L8]
 
     def draw(self, shard: BoundedObservations, channel: Channel, noise: NoiseSource) -> Integers:
         """One symbol per observation, by randomness of its own."""
-        values = self.values(shard)
-        if self.nearest:
-            return noise.channel(quantize(values, channel.levels), channel)
-        return noise.dithered_channel(values, channel)  # [L8]
+        return noise.channel(self.levels(shard.steps), channel)
 
-    @proves("input-values", "input-centred")
+    @proves("input-values")
     def changes(self, where: Where) -> int:
         """How many symbols one unit changes at most."""
         return changed_values(where)

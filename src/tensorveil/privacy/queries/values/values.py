@@ -1,4 +1,4 @@
-"""The values themselves, each with noise of its own, and their sum within a range."""
+"""The values themselves, each with noise of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.queries.base import Change, Integers, Query
+from tensorveil.privacy.queries.base import Change, Integers
 from tensorveil.privacy.queries.contributions import Where
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
@@ -53,23 +53,3 @@ class Values:
     def sensitivity(self, where: Where) -> Change:
         """How far all values together move where those of one unit change."""
         return values_change(changed_values(where), self.pure)
-
-
-@final
-@dataclass(frozen=True)
-class SumWithin(Query):
-    """The sum of all values, each clipped to a released range from low to high, in steps of 2^-20."""
-
-    low: int
-    high: int
-
-    def theorem(self, unit: Unit) -> str:
-        return "input-centred"
-
-    def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
-        return (np.array([np.clip(shard.steps, self.low, self.high).sum()], dtype=np.int64),)  # [P6] whole numbers
-
-    @proves("input-centred")
-    def sensitivity(self, unit: Unit) -> tuple[Change, ...]:
-        """A replaced value goes from one end to the other."""
-        return (Change(Norm.L1, float(self.high - self.low), 1.0),)  # [P4]

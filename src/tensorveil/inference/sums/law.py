@@ -1,0 +1,91 @@
+"""What sums read of latent numbers: expectations of values and of clipped scores under normal laws."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.inference.sums.effects import Curve
+from tensorveil.inference.values.scale import Scale
+from tensorveil.models.draws import expected_values
+
+Floats = NDArray[np.float64]
+
+POINTS = np.linspace(-12.0, 12.0, 481)  # latent numbers
+MEANS = np.linspace(-8.0, 8.0, 161)  # latent means that expectations are tabulated at
+MOST_EARLIER = 48
+BISECTIONS = 40
+SMALLEST_VARIANCE = 1e-9
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """Equally likely pairs: what earlier offsets add to a latent mean, and what is subtracted from a score for them."""
+
+    latent: Floats
+    scores: Floats
+
+    @classmethod
+    def none(cls) -> Earlier:
+        """Nothing known, nothing subtracted."""
+        return cls(np.zeros(1), np.zeros(1))
+
+    def plus(self, latent: Floats, scores: Floats, counts: Floats) -> Earlier:
+        """The pairs with one more mode, whose index is taken to be independent of the others'."""
+        order = np.argsort(latent, kind="stable")
+        shares = np.cumsum(counts[order]) / max(float(counts.sum()), 1e-300)
+        wanted = np.searchsorted(shares, (np.arange(MOST_EARLIER) + 0.5) / MOST_EARLIER)
+        chosen = order[np.minimum(wanted, len(order) - 1)]
+        chosen = np.random.default_rng(0).permutation(chosen)
+        mine = (np.resize(part, MOST_EARLIER) for part in (self.latent, self.scores))
+        return Earlier(*(old + new[chosen] for old, new in zip(mine, (latent, scores), strict=True)))
+
+
+@final
+class ScoreLaw:
+    """Expectations for latent numbers N(mean, sigma^2) that are seen through a scale."""
+
+    def __init__(self, scale: Scale) -> None:
+        self._scale = scale
+        self.scores = scale.scores(np.rint(scale.value(POINTS) * scale.steps).astype(np.int64))
+
+    def mean_of_value(self, value: float, sigma: float) -> float:
+        """The latent mean at which this centred value is expected."""
+        return self.mean_of_values(value, sigma, np.zeros(1))
+
+    def mean_of_values(self, value: float, sigma: float, added: Floats) -> float:
+        """The latent mean at which this value is expected on average, if these numbers are added to the mean."""
+        scale, low, high = self._scale, MEANS[0], MEANS[-1]
+        knots = np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]])
+        table = expected_values(MEANS, sigma, knots, scale.low, scale.high)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            below = float(np.interp(middle + added, MEANS, table).mean()) < value
+            low, high = (middle, high) if below else (low, middle)
+        return float((low + high) / 2)
+
+    def curve(self, means: Floats, sigma: float, reach: float, earlier: Earlier) -> Curve:
+        """Mean and variance of the score less what is subtracted for earlier modes, clipped to +-reach."""
+        chances = _chances(sigma).T
+        read = np.clip(self.scores - earlier.scores[:, None], -reach, reach)
+        first, second = (self._expected(means, part @ chances, earlier) for part in (read, read**2))
+        return Curve(first, np.maximum(second - first**2, SMALLEST_VARIANCE))
+
+    def _expected(self, means: Floats, tables: Floats, earlier: Earlier) -> Floats:
+        parts = [np.interp(means + more, MEANS, row) for more, row in zip(earlier.latent, tables, strict=True)]
+        return np.asarray(np.mean(parts, axis=0))
+
+
+@lru_cache(maxsize=8)
+def _chances(sigma: float) -> Floats:
+    """The chance of each point, one row per mean."""
+    from scipy.special import ndtr
+
+    edges = np.concatenate([[-math.inf], (POINTS[1:] + POINTS[:-1]) / 2, [math.inf]])
+    return np.asarray(np.diff(ndtr((edges - MEANS[:, None]) / sigma), axis=1))

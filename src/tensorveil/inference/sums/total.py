@@ -1,0 +1,82 @@
+"""A released mean of the values, and the marginal that agrees with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from tensorveil.inference.offsets import NoisySums
+from tensorveil.inference.values.marginal import Marginal
+
+SMALLEST_ROOM = 1e-3  # of the bounds, that a tail needs
+TAIL = 4.0  # standard deviations
+MISSED, LARGEST_MISSED = 3.0, 0.3  # standard errors of a mass that may be missed, and the largest such mass
+STEEPEST = 60.0  # exponential tilt
+BISECTIONS = 60
+
+
+def reading_range(marginal: Marginal, noise: float) -> tuple[float, float]:
+    """Ends, centred, between which values are read for their mean.
+
+    Values may lie beyond what the marginal shows: a mass of the size of its error, anywhere up to the bounds. If values
+    are read up to a share h of the way to the bounds, the mean errs by h times the noise, and by 1 - h times that mass.
+    The sum of both squares is least at h = error^2 / (error^2 + noise^2).
+
+    Parameters
+    ----------
+    noise : standard deviation of the noise on the mean, if values are read over the whole bounds
+    """
+    low, high = (float(end) for end in marginal.quantile(np.array([0.0, 1.0])))
+    share = marginal.error**2 / max(marginal.error**2 + noise**2, 1e-300)
+    return low - share * (low + 1.0), high + share * (1.0 - high)
+
+
+def mean_of_total(total: NoisySums, low: float, high: float) -> tuple[float, float]:
+    """The mean of the values, read between low and high, and the standard deviation of its noise."""
+    count = max(float(total.counts[0]), math.sqrt(total.count_variance), 1.0)
+    place = min(max(float(total.sums[0]) / count, -1.0), 1.0)
+    variance = (total.sum_variance + place**2 * total.count_variance) / count**2
+    half = (high - low) / 2
+    return low + half * (1 + place), half * math.sqrt(variance)
+
+
+def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, float, float]:
+    """The marginal with another mean, released with noise of this standard deviation; that mean, and its error.
+
+    Both means are averaged by their precision. If there is room between the masses and the bounds, a tail is put there,
+    too small to show in the marginal, but not in the mean: of a few standard deviations, and longer where its mass
+    would otherwise be too large to be missed. Without room, masses are tilted exponentially.
+    """
+    trust = marginal.error**2 / max(marginal.error**2 + noise**2, 1e-300)
+    wanted, error = marginal.mean() + trust * (mean - marginal.mean()), math.sqrt(trust) * noise
+    short = wanted - marginal.mean()
+    low, high = (float(end) for end in marginal.quantile(np.array([0.0, 1.0])))
+    missed = min(MISSED * marginal.error, LARGEST_MISSED)
+    width = max(TAIL * marginal.std(), 2 * abs(short) / max(missed, 1e-9))
+    begin, end = (high, min(high + width, 1.0)) if short > 0 else (max(low - width, -1.0), low)
+    if end - begin > SMALLEST_ROOM and marginal.places is None:
+        share = min(max(short / ((begin + end) / 2 - marginal.mean()), 0.0), 1.0)
+        return _with_tail(marginal, begin, end, share), wanted, error
+    middles = marginal.middles
+    low, high = -STEEPEST, STEEPEST
+    for _ in range(BISECTIONS):
+        tilt = (low + high) / 2
+        masses = marginal.masses * np.exp(tilt * (middles - 1.0 if tilt > 0 else middles + 1.0))
+        masses /= masses.sum()
+        low, high = (tilt, high) if masses @ middles < wanted else (low, tilt)
+    return replace(marginal, masses=masses), wanted, error
+
+
+def _with_tail(marginal: Marginal, begin: float, end: float, share: float) -> Marginal:
+    """The marginal with this share of the mass spread evenly between two places where there was none."""
+    edges = np.append(marginal.first, marginal.last[-1])
+    more = np.rint(np.array([begin, end]) * marginal.steps).astype(np.int64)
+    finer = np.unique(np.append(edges, np.clip(more, edges[0], edges[-1])))
+    cells = np.searchsorted(edges, finer[:-1], side="right") - 1
+    widths = np.diff(finer)
+    masses = marginal.masses[cells] * widths / (marginal.last - marginal.first)[cells]
+    inside = (finer[:-1] >= more[0]) & (finer[1:] <= more[1])
+    tail = np.where(inside, widths, 0) / max(float(widths[inside].sum()), 1.0)
+    return replace(marginal, first=finer[:-1], last=finer[1:], masses=(1 - share) * masses + share * tail)

@@ -1,0 +1,344 @@
+"""Draws of the rows of a model given noisy values whose law is tabulated: Metropolis-adjusted Fisher scoring.
+
+A released symbol s of entry w has the log likelihood f_s(m_w), m_w = base_w + phi_w . row, where base_w is the mean and
+the offsets of the other modes. With f' the score and I the expected information, a row is proposed from
+
+    N(row + (1 - a) H^-1 (sum_w f' phi_w + Lambda (mu - row)), (1 - a^2) H^-1),
+    H = sum_w I(m_w) phi_w phi_w^T + Lambda,
+
+with a = `keep`, and accepted with the chance that leaves its law as it is (Metropolis, Hastings). Where many symbols
+tell of a row, its law is nearly normal and most proposals are accepted; with a above 0 a proposal is nearer, and more
+of them are. Rows of one mode do not depend on each other, so threads share them.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorveil.kernels import normals
+from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference.least_squares import factorize
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Symbols = NDArray[np.uint8]
+Coordinates = NDArray[np.uint32]
+
+BATCH = 256  # entries whose features are gathered at a time
+
+
+@compiled
+def predict_means(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    offsets: Floats,
+    offset_starts: Integers,
+    coordinates: Coordinates,
+    mean: float,
+    means: Floats,
+    begin: int,
+    end: int,
+) -> None:
+    """means[w] = mean + offsets + xhat_w; the offsets of mode n begin at offset_starts[n]."""
+    N = coordinates.shape[1]
+    rows = np.empty(starts.size, np.int64)
+    phi = np.empty(widths.sum())
+    work = np.empty(blocks.work_size(widths, N))
+    for w in range(begin, end):
+        if widths.size == N:
+            total = cp_row(parameters, starts, widths[0], coordinates, w, N - 1, phi)
+        else:
+            blocks.find_rows(coordinates, w, starts, widths, rows)
+            total = blocks.features(parameters, rows, widths, N, phi, work)
+        for n in range(N):
+            total += offsets[offset_starts[n] + np.int64(coordinates[w, n])]
+        means[w] = mean + total
+
+
+@compiled
+def cp_row(
+    parameters: Floats, starts: Integers, R: int, coordinates: Coordinates, w: int, n: int, phi: Floats
+) -> float:
+    """phi[:R] = Hadamard product of the rows of all modes but n; returns xhat_w: a CP model, one mode alone."""
+    N = coordinates.shape[1]
+    phi[:R] = 1.0
+    for m in range(N):
+        if m != n:
+            row = starts[m] + np.int64(coordinates[w, m]) * R
+            for r in range(R):
+                phi[r] *= parameters[row + r]
+    row = starts[n] + np.int64(coordinates[w, n]) * R
+    xhat = 0.0
+    for r in range(R):
+        xhat += phi[r] * parameters[row + r]
+    return xhat
+
+
+@compiled
+def look_up(table: Floats, information: Floats, reach: float, symbol: int, m: float) -> tuple[float, float, float]:
+    """Log likelihood (cubic between the places of the table), score and information (linear) at a mean."""
+    places = information.size - 1
+    width = 2.0 * reach / places
+    x = (m + reach) * (places / (2.0 * reach))
+    x = min(max(x, 0.0), places - 1e-9)
+    k = int(x)
+    t = x - k
+    low, high = table[symbol, k, 1], table[symbol, k + 1, 1]
+    value = table[symbol, k, 0] + t * t * (3.0 - 2.0 * t) * (table[symbol, k + 1, 0] - table[symbol, k, 0])
+    value += width * t * (1.0 - t) * ((1.0 - t) * low - t * high)
+    return value, low + t * (high - low), information[k] + t * (information[k + 1] - information[k])
+
+
+@compiled
+def spread_means(symbols: Symbols, means: Floats, reach: float, weights: Floats, begin: int, end: int) -> None:
+    """Add the weights of entries at the two places next to their means, for values and for slopes.
+
+    The log likelihood of all entries is then the sum of weights times values and slopes at the places: cubic between
+    them.
+    """
+    places = weights.shape[1] - 1
+    width = 2.0 * reach / places
+    for w in range(begin, end):
+        x = min(max((means[w] + reach) / width, 0.0), places - 1e-9)
+        k = int(x)
+        t = x - k
+        far = t * t * (3.0 - 2.0 * t)
+        weights[symbols[w], k, 0] += 1.0 - far
+        weights[symbols[w], k + 1, 0] += far
+        weights[symbols[w], k, 1] += width * t * (1.0 - t) * (1.0 - t)
+        weights[symbols[w], k + 1, 1] -= width * t * t * (1.0 - t)
+
+
+@compiled
+def scores(
+    symbols: Symbols,
+    table: Floats,
+    information: Floats,
+    reach: float,
+    means: Floats,
+    slopes: Floats,
+    told: Floats,
+    begin: int,
+    end: int,
+) -> float:
+    """Fill in score and information of entries; returns the sum of their log likelihoods."""
+    total = 0.0
+    for w in range(begin, end):
+        value, slopes[w], told[w] = look_up(table, information, reach, symbols[w], means[w])
+        total += value
+    return total
+
+
+@compiled
+def gather(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    offsets: Floats,
+    offset_starts: Integers,
+    coordinates: Coordinates,
+    mean: float,
+    order: Integers,
+    first: int,
+    last: int,
+    n: int,
+    phi: Floats,
+    rows: Integers,
+    work: Floats,
+    features: Floats,
+    base: Floats,
+) -> None:
+    """Features of the row of mode n, and what else the mean of an entry is made of, of entries first to last."""
+    N = coordinates.shape[1]
+    R = widths[n]
+    place = widths[:n].sum()
+    for k in range(last - first):
+        w = order[first + k]
+        own = features[k]
+        if widths.size == N:
+            own[:R] = 1.0
+            for m in range(N):
+                if m != n:
+                    row = starts[m] + np.int64(coordinates[w, m]) * R
+                    for r in range(R):
+                        own[r] *= parameters[row + r]
+        else:
+            blocks.find_rows(coordinates, w, starts, widths, rows)
+            blocks.features(parameters, rows, widths, N, phi, work)
+            own[:R] = phi[place : place + R]
+        total = mean
+        for m in range(N):
+            if m != n:
+                total += offsets[offset_starts[m] + np.int64(coordinates[w, m])]
+        base[k] = total
+
+
+@compiled
+def add_outer(features: Floats, told: Floats, count: int, H: Floats) -> None:
+    """H += sum of told phi phi^T over the first `count` rows of features, rounded up to a multiple of four.
+
+    Four entries at a time, so that H is read and written less often; whole rows of H, so that loops are vectorised.
+    """
+    D, width = H.shape
+    for k in range(0, count, 4):
+        one, two, three, four = features[k], features[k + 1], features[k + 2], features[k + 3]
+        for a in range(D):
+            p, q, r, s = told[k] * one[a], told[k + 1] * two[a], told[k + 2] * three[a], told[k + 3] * four[a]
+            row = H[a]
+            for b in range(width):
+                row[b] += (p * one[b] + q * two[b]) + (r * three[b] + s * four[b])
+
+
+@compiled
+def equations(
+    symbols: Symbols,
+    table: Floats,
+    information: Floats,
+    reach: float,
+    order: Integers,
+    first: int,
+    last: int,
+    row: Floats,
+    features: Floats,
+    base: Floats,
+    told: Floats,
+    g: Floats,
+    H: Floats,
+) -> float:
+    """g += scores, H += information of gathered entries of one row; returns their log likelihood."""
+    D = row.size
+    count = last - first
+    total = 0.0
+    for k in range(count):
+        own = features[k]
+        m = base[k]
+        for a in range(D):
+            m += own[a] * row[a]
+        value, slope, told[k] = look_up(table, information, reach, symbols[order[first + k]], m)
+        total += value
+        for a in range(D):
+            g[a] += slope * own[a]
+    told[count : count + 3] = 0.0
+    add_outer(features, told, count, H)
+    return total
+
+
+@compiled
+def draw_rows(
+    parameters: Floats,
+    starts: Integers,
+    widths: Integers,
+    offsets: Floats,
+    offset_starts: Integers,
+    coordinates: Coordinates,
+    mean: float,
+    symbols: Symbols,
+    table: Floats,
+    information: Floats,
+    reach: float,
+    keep: float,
+    order: Integers,
+    begins: Integers,
+    n: int,
+    prior_means: Floats,
+    prior_precisions: Floats,
+    key: np.uint64,
+    begin: int,
+    end: int,
+) -> int:
+    """Draw rows begin to end of factor matrix n with their offsets; returns how many proposals were accepted."""
+    N = coordinates.shape[1]
+    R = widths[n]
+    D = R + 1
+    rows = np.empty(starts.size, np.int64)
+    phi = np.empty(widths.sum())
+    work = np.empty(blocks.work_size(widths, N))
+    length = (D + 3) // 4 * 4
+    features = np.zeros((BATCH + 3, length))  # what fills the last vector stays zero
+    features[:, R] = 1.0
+    base, told = np.empty(BATCH), np.empty(BATCH + 3)
+    old, new, z, before = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
+    g, H = np.empty(D), np.empty((D, length))
+    accepted = 0
+    fresh = math.sqrt(1.0 - keep * keep)
+    for i in range(begin, end):
+        start = starts[n] + i * R
+        old[:R] = parameters[start : start + R]
+        old[R] = offsets[offset_starts[n] + i]
+        state = normals.stream(key, i)
+        log_ratio = 0.0
+        good, change = True, 1.0
+        for side in range(2):  # there, and back
+            here = old if side == 0 else new
+            H[:] = 0.0
+            value = 0.0
+            for a in range(D):
+                H[a, a] = prior_precisions[a]
+                miss = prior_means[i, a] - here[a]
+                g[a] = prior_precisions[a] * miss
+                value -= 0.5 * prior_precisions[a] * miss * miss
+            for first in range(begins[i], begins[i + 1], BATCH):
+                last = min(first + BATCH, begins[i + 1])
+                if side == 0 or begins[i + 1] - begins[i] > BATCH:  # else they are there
+                    gather(
+                        parameters,
+                        starts,
+                        widths,
+                        offsets,
+                        offset_starts,
+                        coordinates,
+                        mean,
+                        order,
+                        first,
+                        last,
+                        n,
+                        phi,
+                        rows,
+                        work,
+                        features,
+                        base,
+                    )
+                value += equations(
+                    symbols, table, information, reach, order, first, last, here, features, base, told, g, H
+                )
+            if not factorize(H):
+                good = False
+                break
+            for a in range(D):  # g becomes L^-1 g
+                total = g[a]
+                for b in range(a):
+                    total -= H[a, b] * g[b]
+                g[a] = total / H[a, a]
+                if side == 0:
+                    before[a] = H[a, a]
+                else:
+                    change *= H[a, a] / before[a]
+            if side == 0:
+                for a in range(D):
+                    state += normals.STEP
+                    z[a] = normals.quantile(normals.uniform(state))
+                    log_ratio += 0.5 * z[a] * z[a]
+                    z[a] = (1.0 - keep) * g[a] + fresh * z[a]
+                for a in range(D - 1, -1, -1):  # L^T (new - old) = L^-1 g + z
+                    total = z[a]
+                    for b in range(a + 1, D):
+                        total -= H[b, a] * z[b]
+                    z[a] = total / H[a, a]
+                    new[a] = old[a] + z[a]
+                log_ratio -= value
+            else:
+                for a in range(D):  # L'^T (old - new) - L'^-1 g'
+                    total = -(1.0 - keep) * g[a]
+                    for b in range(a, D):
+                        total -= H[b, a] * z[b]
+                    log_ratio -= 0.5 * total * total / (fresh * fresh)
+                log_ratio += value
+        state += normals.STEP
+        if good and math.log(normals.uniform(state) / change) < log_ratio:
+            parameters[start : start + R] = new[:R]
+            offsets[offset_starts[n] + i] = new[R]
+            accepted += 1
+    return accepted

@@ -1,0 +1,56 @@
+"""Which sums are asked for: shares add up, and reaches follow noise and scale."""
+
+import numpy as np
+import pytest
+
+import tensorveil as tv
+from tensorveil.mechanisms.planning.sum_stages import REACHES, Noise, best_reach, sum_stages
+from tensorveil.privacy.plan import Request
+
+
+def request(unit="entry", epsilon=1.0, shape=(40, 60), count=5_000):
+    return Request.checked(tv.CP(4), tv.Bounds(0, 1), unit, epsilon, 1e-6, shape, None, count, None)
+
+
+@pytest.mark.parametrize("unit", ["value", "entry", "slice:0"])
+@pytest.mark.parametrize("noise", [1e-3, 4.0, 1e6])
+def test_shares_add_up_and_the_total_comes_first(unit, noise):
+    stages = sum_stages(request(unit), Noise(noise, True, 1.0), {})
+    assert sum(stage.share for stage in stages) == pytest.approx(1.0)
+    assert stages[0].mode is None
+    assert all(stage.share > 0 for stage in stages)
+    assert unit != "slice:0" or all(stage.mode != 0 for stage in stages)
+
+
+def test_where_noise_drowns_all_offsets_the_total_has_nearly_all():
+    assert sum_stages(request(), Noise(1e7, True, 1.0), {})[0].share > 0.8
+    assert {stage.mode for stage in sum_stages(request(), Noise(4.0, True, 1.0), {})} == {None, 0, 1}
+
+
+def test_with_little_noise_sums_are_split_by_groups_of_a_mode_that_is_known_before():
+    stages = sum_stages(request(count=100_000), Noise(1.0, True, 1.0), {})
+    (split,) = [stage for stage in stages if stage.groups > 1]
+    order = [stage.mode for stage in stages]
+    assert order.index(split.partner) < order.index(split.mode)
+
+
+def test_scores_are_read_widely_where_noise_is_small_or_large_values_matter():
+    def flat(at):
+        return np.ones_like(at)
+
+    def steep(at):
+        return np.exp(2 * at)
+
+    reaches = [best_reach(noise, 50.0, 1.0, flat) for noise in (0.01, 10.0, 1e3)]
+    assert reaches == sorted(reaches, reverse=True)
+    assert (reaches[0], reaches[-1]) == (REACHES[-1], REACHES[0])
+    assert best_reach(100.0, 50.0, 1.0, steep) > best_reach(100.0, 50.0, 1.0, flat)
+
+
+def test_features_make_a_mode_worth_while_whose_indices_are_too_rare_alone():
+    asked = [
+        {stage.mode for stage in sum_stages(request(count=3_000), Noise(200.0, True, 1.0), given)}
+        for given in ({}, {1: 1})
+    ]
+    assert 1 not in asked[0]
+    assert 1 in asked[1]
