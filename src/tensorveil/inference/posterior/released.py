@@ -241,11 +241,12 @@ class Released:
         information = np.maximum(information, LEAST_INFORMATION * float(information.max()))
         values = np.stack([np.log(chances).T, scores.T], axis=2)
         if now is not None and self.scale.free:
-            told = self.counted / now / len(self)
+            # a level that is too rare attracts no entry by more than others do: what is linear holds for small moves
+            told = self.counted / np.maximum(now, self.counted / self.counted.sum()) / len(self)
             values += np.column_stack([levels @ told, density @ np.diff(told)])
         elif now is not None:
-            mean, square, unit = now.tolist()
-            away = places - coordinates[0] - unit * mean
+            mean, square, unit = min(max(float(now[0]), -1.0), 1.0), max(float(now[1]), 0.5), float(now[2])
+            away = places - coordinates[0] - unit * float(now[0])
             steep, bent = mean / (square * unit), (1 / square - (1 + mean**2) / square**2) / (2 * unit**2)
             part = self.worth / len(self)
             values -= part * np.column_stack([steep * away + bent * away**2, steep + 2 * bent * away])
