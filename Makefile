@@ -54,10 +54,12 @@ FIGURES = figure1 figure2 figure3 clipping proven_vs_published
 figures: setup
 	@for figure in $(FIGURES); do $(BIN)/python experiments/$$figure.py $(if $(QUICK),--quick) || exit 1; done
 
-# make bench          speed and size, against the C yardstick and the peers that are installed (about an hour)
-# make bench QUICK=1  without peers and without 10^8 observations (under 20 minutes)
+# make bench          speed and size, against the C yardstick and the peers that are installed, then the main job from file
+#                     to folder with 10^4 to 10^8 rows (hours)
+# make bench QUICK=1  without peers, and without 10^7 and 10^8 rows of the main job
 bench: setup
 	$(BIN)/python benchmarks/speed.py $(if $(QUICK),--quick)
+	$(BIN)/python benchmarks/main_job.py $(if $(QUICK),--quick)
 
 # make accuracy          error against epsilon on all data, five seeds per row (hours; what is there is not run again)
 # make accuracy QUICK=1  MovieLens 100K under value, one row per other data set (under 25 minutes)

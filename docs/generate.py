@@ -9,6 +9,7 @@ from pathlib import Path
 import tensorveil as tv
 from tensorveil.privacy.guarantee import SCHEMA_VERSION, STATUSES, Guarantee
 from tensorveil.privacy.noise.laws import Law
+from tensorveil.privacy.plan import neighbours_of, public_facts
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate.certificate import Certificate
 
@@ -49,7 +50,7 @@ observations, shards and noise out of `mechanisms/`, and everything but the law 
 
 """
 UNITS = ("value", "slice_values", "entry", "slice")
-SHAPE = (6, 5, 4)
+SHAPE = (600, 50, 4)
 INTRODUCTION = """# Choose a mechanism
 
 <!-- made by `make docs` from the code: change docs/generate.py, not this page -->
@@ -120,7 +121,7 @@ def choose_page() -> str:
     lines = [INTRODUCTION]
     for kind in UNITS:
         unit = tv.Unit(kind, 0 if kind.startswith("slice") else None)
-        lines.append(f"| `{kind}` | {unit.neighbours('index')} | {unit.public_facts} |\n")
+        lines.append(f"| `{kind}` | {neighbours_of(unit, 'index')} | {public_facts(unit)} |\n")
     lines.append(ADVICE)
     lines.append("| unit | " + " | ".join(mechanisms()) + " |\n|---|" + "---|" * len(mechanisms()) + "\n")
     for kind in UNITS:

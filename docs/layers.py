@@ -13,6 +13,7 @@ ROOT = Path(tensorveil.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 ROOMS = {
+    "arrays": "names of kinds of arrays",
     "errors": "kinds of errors",
     "checks": "checks of arguments",
     "metrics": "how good predictions are",

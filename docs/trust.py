@@ -9,7 +9,7 @@ Counted apart, because an auditor reads them once or not at all:
 - accounting and the ledger, which all mechanisms share;
 - fast twins of reference kernels, which tests hold to the same integers, bit for bit;
 - reading files, which comes before the vault: a wrong label there is for the data holder to see;
-- kinds of errors, the table of theorems, and how kernels are compiled.
+- kinds of errors and of arrays, the table of theorems, how kernels are compiled, and which of two twins runs.
 """
 
 import ast
@@ -25,15 +25,17 @@ APART = (
     "tensorveil.errors",
     "tensorveil.checks",
     "tensorveil.privacy.theorems",
+    "tensorveil.arrays",
     "tensorveil.kernels.compiling",
     "tensorveil.kernels.cores",
+    "tensorveil.kernels.dispatch",
+    "tensorveil.kernels.fused",
 )
 COMMON = {
     "tensorveil.privacy.vault",
     "tensorveil.privacy.noise.source",
     "tensorveil.privacy.units",
     "tensorveil.privacy.bounds",
-    "tensorveil.privacy.stages",
     "tensorveil.data.cells",
 }
 

@@ -1,15 +1,13 @@
 """The demonstration behind `tensorveil demo`: made-up taxi trips between named zones, with holes to fill."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.data.observations import Observations
 from tensorveil.metrics import rmse
 from tensorveil.models.cp import CP
@@ -17,8 +15,6 @@ from tensorveil.published import PublishedGradient
 from tensorveil.release.release import Release
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.sgd import SGD
-
-Floats = NDArray[np.float64]
 
 ZONES = (
     (
@@ -45,7 +41,7 @@ class DemoData:
     """The made-up tensor: what is observed, and the truth at the holes."""
 
     train: Observations
-    holes: NDArray[np.int64]
+    holes: Integers
     truth: Floats
 
 
@@ -118,7 +114,7 @@ def compare(data: DemoData, release: Release) -> list[DemoRow]:
     ]
 
 
-def _known_to(release: Release, holes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _known_to(release: Release, holes: Integers) -> Integers:
     """Coordinates in the order of the release's own labels, which were read from the file and sorted."""
     columns = []
     for mode, (ours, theirs) in enumerate(zip((ZONES, ZONES, HOURS), release.labels or (), strict=True)):

@@ -36,8 +36,7 @@ class DivergenceError(TensorveilError, ArithmeticError):
 
     Attributes
     ----------
-    iteration : int
-        The iteration, counted from 1, in which the first non-finite residual appeared.
+    iteration : the iteration, counted from 1, in which the first non-finite residual appeared
     """
 
     def __init__(self, message: str, iteration: int) -> None:
@@ -55,3 +54,7 @@ class DownloadError(TensorveilError, OSError):
 
 class MissingDependencyError(TensorveilError, ImportError):
     """An optional library is needed and not installed."""
+
+
+class VaultError(TensorveilError):
+    """A mechanism asked for something that its plan has not priced; nothing was drawn."""

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.solvers.sgd import SGD, SGDRun
 
-Floats = NDArray[np.float64]
 Progress = Callable[[int, float], None]
 
 PAPER = "Wei, Li, Mao, Wang, Applying Differential Privacy to Tensor Completion"
@@ -38,14 +37,10 @@ class PublishedRun:
 
     Attributes
     ----------
-    model : FactorModel
-    guarantee : Guarantee
-        Always *claimed*, with the reasons.
-    loss : array
-        Mean squared residual of each iteration of SGD.
-    notes : mapping
-        Numbers of the run: the noise scale, the constant L and where it came from, whether eta <= 2/beta held.
-        Some are read off the data; none may be published.
+    guarantee : always *claimed*, with the reasons
+    loss : mean squared residual of each iteration of SGD
+    notes : numbers of the run: the noise scale, the constant L and where it came from, whether eta <= 2/beta held. Some
+        are read off the data; none may be published.
     """
 
     model: FactorModel
@@ -54,12 +49,39 @@ class PublishedRun:
     notes: Mapping[str, Any]
 
 
+@final
+@dataclass(frozen=True)
+class _Job:
+    """What a run is asked for, with the generator of its noise and the seed of its solver."""
+
+    observations: Observations
+    family: ModelFamily
+    epsilon: float
+    sgd: SGD
+    generator: np.random.Generator
+    solver_seed: int
+    progress: Progress | None
+    seed: int | None
+
+    def solve(self, observations: Observations | None = None, **options: Any) -> SGDRun:
+        """Descent on the observations, or on these instead."""
+        data = self.observations if observations is None else observations
+        return self.sgd.solve(data, self.family, seed=self.solver_seed, progress=self.progress, **options)
+
+    def clip_norms(self, limits: Mapping[int, float]) -> list[float]:
+        """One clip norm per block; infinite for those without a limit."""
+        return [limits.get(block, np.inf) for block in range(len(self.family.block_shapes(self.observations.shape)))]
+
+    def claim(self, what: str, reasons: list[str]) -> Guarantee:
+        source = f"{PAPER}, {what}"
+        return Guarantee(self.epsilon, 0.0, "value", "claimed", source, tuple(reasons), self.seed is not None)
+
+
 class Published(ABC):
     """One of the paper's algorithms."""
 
     name: ClassVar[str]
 
-    @abstractmethod
     def run(
         self,
         observations: Observations,
@@ -71,6 +93,12 @@ class Published(ABC):
         progress: Progress | None = None,
     ) -> PublishedRun:
         """Complete the observations and claim epsilon."""
+        budget = checks.positive_number("epsilon", epsilon)
+        generator, solver_seed = _generators(seed)
+        return self._run(_Job(observations, family, budget, sgd or SGD(), generator, solver_seed, progress, seed))
+
+    @abstractmethod
+    def _run(self, job: _Job) -> PublishedRun: ...
 
     def plan(self, model: ModelFamily, epsilon: float, sgd: SGD | None = None) -> PublishedPlan:
         """What `fit` needs to make a release of it, marked as claimed."""
@@ -121,20 +149,9 @@ class PublishedInput(Published):
             if pair is not None and not checks.finite_number(name, pair[0]) < checks.finite_number(name, pair[1]):
                 raise InputError(f"{name} must be (low, high) with low below high, got {pair}; swap them")
 
-    def run(
-        self,
-        observations: Observations,
-        family: ModelFamily,
-        epsilon: float,
-        sgd: SGD | None = None,
-        *,
-        seed: int | None = None,
-        progress: Progress | None = None,
-    ) -> PublishedRun:
+    def _run(self, job: _Job) -> PublishedRun:
         """Perturb the values and complete."""
-        budget = checks.positive_number("epsilon", epsilon)
-        solver = SGD() if sgd is None else sgd
-        generator, solver_seed = _generators(seed)
+        observations, budget = job.observations, job.epsilon
         if self.zero_filled:
             if self.bounds is not None and not self.bounds[0] <= 0 <= self.bounds[1]:
                 raise InputError(f"bounds must hold 0 where missing cells are zeros, got {self.bounds}; widen them")
@@ -146,21 +163,17 @@ class PublishedInput(Published):
                 "the observed values must not all be equal where their range gives the noise, got a constant; "
                 "pass bounds=(low, high)"
             )
-        noisy = np.clip(values, low, high) + generator.laplace(0.0, (high - low) / budget, len(values))
+        noisy = np.clip(values, low, high) + job.generator.laplace(0.0, (high - low) / budget, len(values))
         if self.clamp is not None:
             noisy = np.clip(noisy, *self.clamp)
-        result = solver.solve(observations.with_values(noisy), family, seed=solver_seed, progress=progress)
+        result = job.solve(observations.with_values(noisy))
         reasons = [WEAK_NOISE]
         if self.bounds is None:
             reasons.insert(0, "the range max - min is read off the data, so the noise scale itself gives values away")
         if not self.zero_filled:
             reasons.append("only observed cells get noise, so which cells are observed is not hidden")
-        return PublishedRun(
-            result.model,
-            _claim(budget, "Algorithm 1, Theorem 1", reasons, seed),
-            result.loss,
-            {"noise_scale": (high - low) / budget, "bounds": (low, high), "bounds_from_data": self.bounds is None},
-        )
+        notes = {"noise_scale": (high - low) / budget, "bounds": (low, high), "bounds_from_data": self.bounds is None}
+        return PublishedRun(result.model, job.claim("Algorithm 1, Theorem 1", reasons), result.loss, notes)
 
 
 @final
@@ -183,42 +196,20 @@ class PublishedGradient(Published):
     def __post_init__(self) -> None:
         checks.positive_number("clip_norm", self.clip_norm)
 
-    def run(
-        self,
-        observations: Observations,
-        family: ModelFamily,
-        epsilon: float,
-        sgd: SGD | None = None,
-        *,
-        seed: int | None = None,
-        progress: Progress | None = None,
-    ) -> PublishedRun:
+    def _run(self, job: _Job) -> PublishedRun:
         """Complete by SGD with a noisy gradient."""
-        budget = checks.positive_number("epsilon", epsilon)
-        solver = SGD() if sgd is None else sgd
-        mode = checks.mode(self.mode, observations.order)
-        generator, solver_seed = _generators(seed)
-        scale = 2 * self.clip_norm / budget
-        result = solver.solve(
-            observations,
-            family,
-            seed=solver_seed,
-            clip_norms=_clip_norms(family, observations, {mode: self.clip_norm}),
-            noise=_RowNoise(mode, scale, generator),
-            progress=progress,
-        )
+        mode = checks.mode(self.mode, job.observations.order)
+        scale = 2 * self.clip_norm / job.epsilon
+        noise = _RowNoise(mode, scale, job.generator)
+        result = job.solve(clip_norms=job.clip_norms({mode: self.clip_norm}), noise=noise)
         reasons = [
             "the other factors and the core are computed from raw values and released without noise",
             "every step after an entry's first visit depends on it through the other blocks, "
             "yet the budget is not divided by the steps: only (steps left) x epsilon is proven for the noised factor",
             WEAK_NOISE,
         ]
-        return PublishedRun(
-            result.model,
-            _claim(budget, "Algorithm 2, Theorem 2", reasons, seed),
-            result.loss,
-            {"noise_scale": scale, "clip_norm": self.clip_norm, "mode": mode},
-        )
+        notes = {"noise_scale": scale, "clip_norm": self.clip_norm, "mode": mode}
+        return PublishedRun(result.model, job.claim("Algorithm 2, Theorem 2", reasons), result.loss, notes)
 
 
 @final
@@ -256,40 +247,19 @@ class PublishedOutput(Published):
         names: list[int | str] = [*range(len(shape)), "core"][:number]
         return cls(lipschitz, dict.fromkeys(names, 1 / number))
 
-    def run(
-        self,
-        observations: Observations,
-        family: ModelFamily,
-        epsilon: float,
-        sgd: SGD | None = None,
-        *,
-        seed: int | None = None,
-        progress: Progress | None = None,
-    ) -> PublishedRun:
+    def _run(self, job: _Job) -> PublishedRun:
         """Complete by SGD and perturb the result."""
-        budget = checks.positive_number("epsilon", epsilon)
-        solver = SGD() if sgd is None else sgd
-        shares = self._shares_of_blocks(family, observations)
-        generator, solver_seed = _generators(seed)
+        shares = self._shares_of_blocks(job.family, job.observations)
         limits = {} if self.lipschitz is None else dict.fromkeys(shares, self.lipschitz)
-        result = solver.solve(
-            observations,
-            family,
-            seed=solver_seed,
-            clip_norms=_clip_norms(family, observations, limits),
-            watched=tuple(shares),
-            progress=progress,
-        )
-        noisy = [np.array(factor) for factor in result.model.factors]
-        if result.model.core is not None:
-            noisy.append(np.array(result.model.core))
+        result = job.solve(clip_norms=job.clip_norms(limits), watched=tuple(shares))
+        noisy = [np.array(block) for block in result.model.blocks]
         sensitivities, scales = {}, {}
         for block, share in shares.items():
             constant = float(result.largest_gradient[block]) if self.lipschitz is None else self.lipschitz
-            sensitivities[block] = 2 * solver.iterations * constant * solver.learning_rate
-            scales[block] = sensitivities[block] / (budget * share)
+            sensitivities[block] = 2 * job.sgd.iterations * constant * job.sgd.learning_rate
+            scales[block] = sensitivities[block] / (job.epsilon * share)
             width = int(result.model.block_widths[block])
-            noise = norm_exponential_noise(noisy[block].size // width, width, scales[block], generator)
+            noise = norm_exponential_noise(noisy[block].size // width, width, scales[block], job.generator)
             noisy[block] += noise.reshape(noisy[block].shape)
         reasons = [
             "Lemma 3 needs one convex, smooth, Lipschitz objective; with several factors the objective is not convex",
@@ -301,17 +271,10 @@ class PublishedOutput(Published):
             reasons.insert(0, "the blocks without noise are computed from raw values and released as they are")
         if self.lipschitz is None:
             reasons.insert(0, "L is the largest gradient that was seen, read from the data")
-        return PublishedRun(
-            family.model(noisy),
-            _claim(budget, "Algorithm 3, Theorem 3", reasons, seed),
-            result.loss,
-            {
-                "noise_scales": scales,
-                "sensitivities": sensitivities,
-                "lipschitz_from_data": self.lipschitz is None,
-                **_smoothness(solver, result, tuple(shares)),
-            },
-        )
+        notes = {"noise_scales": scales, "sensitivities": sensitivities, "lipschitz_from_data": self.lipschitz is None}
+        notes |= _smoothness(job.sgd, result, tuple(shares))
+        claim = job.claim("Algorithm 3, Theorem 3", reasons)
+        return PublishedRun(job.family.model(noisy), claim, result.loss, notes)
 
     def _shares_of_blocks(self, family: ModelFamily, observations: Observations) -> dict[int, float]:
         """Shares by the number of the block."""
@@ -352,10 +315,6 @@ def _generators(seed: int | None) -> tuple[np.random.Generator, int]:
     return np.random.default_rng(np.random.SeedSequence(entropy).spawn(1)[0]), entropy
 
 
-def _clip_norms(family: ModelFamily, observations: Observations, limits: Mapping[int, float]) -> list[float]:
-    return [limits.get(block, np.inf) for block in range(len(family.block_shapes(observations.shape)))]
-
-
 def _smoothness(solver: SGD, result: SGDRun, noised: tuple[int, ...]) -> dict[str, Any]:
     """beta of the noised blocks, as met on the run, and whether Lemma 3's condition eta <= 2 / beta held.
 
@@ -364,7 +323,3 @@ def _smoothness(solver: SGD, result: SGDRun, noised: tuple[int, ...]) -> dict[st
     penalties = solver.penalties(result.model)
     beta = max(2 * float(result.largest_feature[block]) + 2 * float(penalties[block]) for block in noised)
     return {"beta": beta, "smoothness_condition_held": solver.learning_rate * beta <= 2}
-
-
-def _claim(epsilon: float, what: str, reasons: list[str], seed: int | None) -> Guarantee:
-    return Guarantee(epsilon, 0.0, "value", "claimed", f"{PAPER}, {what}", tuple(reasons), seed is not None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tensorveil.inference.rows import RidgeMatrices, posterior_rows
-from tensorveil.models.algebra import square_matrices
+from tensorveil.kernels.reference.statistics import square_matrices
 
 
 def random_matrices(count, width, rng):

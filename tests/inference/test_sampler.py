@@ -6,10 +6,11 @@ import pytest
 from tensorveil.data.datasets.synthetic import cp_tensor, observe, tucker_tensor
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior import chain as chain_module
+from tensorveil.inference.posterior import sampler as sampler_module
 from tensorveil.inference.posterior.chain import Chain
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
-from tensorveil.inference.posterior.sampler import MOST_SWEEPS, Posterior, _regroup
+from tensorveil.inference.posterior.sampler import ENOUGH_DRAWS, MOST_RHAT, MOST_SWEEPS, Posterior, _regroup
 from tensorveil.inference.values.noisy import Noisy, released_numbers
 from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
 from tensorveil.models.cp import CP
@@ -168,9 +169,12 @@ def test_any_order(order):
     assert errors_and_cover(run, data, truth)[0] < 0.5
 
 
-@pytest.mark.parametrize("family", [CP(2), Tucker((2, 2, 2))], ids=["cp", "tucker"])
-def test_the_same_bits_for_any_number_of_threads_and_for_the_same_seed(monkeypatch, family):
-    monkeypatch.setattr(chain_module, "PART", 100)
+@pytest.mark.parametrize(
+    "family, fast", [(CP(2), False), (CP(2), True), (Tucker((2, 2, 2)), False)], ids=["cp", "cp fast", "tucker"]
+)
+def test_the_same_bits_for_any_number_of_threads_and_for_the_same_seed(monkeypatch, family, fast):
+    monkeypatch.setattr(chain_module, "PART", 25 if fast else 100)
+    monkeypatch.setattr(sampler_module, "worth_compiling", lambda *size: fast)
     data = observe(cp_tensor((12, 11, 10), 2, seed=0), seed=1)
     where, values, _ = centred(data)
     released = stars(np.clip(values, -1, 1), 0.8, np.random.default_rng(0))
@@ -232,6 +236,34 @@ def test_fewer_sweeps_for_large_data_and_progress_is_told():
     assert calls == [(sweep, 9) for sweep in range(1, 10)]
     assert run.draws.mixing[0] == 9
     assert len(run.draws) == 4 * 7
+
+
+def test_kernels_made_for_the_rank_sample_the_same_posterior(monkeypatch):
+    data = observe(cp_tensor((15, 14, 13), 2, seed=0), snr_kind="variances", snr=4.0, seed=1)
+    where, values, truth = centred(data)
+    found = []
+    for fast in (False, True):
+        monkeypatch.setattr(sampler_module, "worth_compiling", lambda *size, fast=fast: fast)
+        run = Posterior(sweeps=80).solve(where, plain(values), CP(2), data.truth.shape)
+        found.append(run.draws.predict(data.test.coordinates, run.offsets))
+    apart = np.sqrt(np.mean((found[0] - found[1]) ** 2))
+    assert apart < 0.3 * min(np.sqrt(np.mean((one - truth) ** 2)) for one in found)
+
+
+def test_sampling_stops_once_there_are_enough_draws():
+    generator = np.random.default_rng(0)
+    where = np.argwhere(np.ones((40, 40))).astype(np.uint32)
+    signal = np.linspace(-0.5, 0.5, 40)
+    values = signal[where[:, 0]] + 0.2 * generator.standard_normal(len(where))
+    run = Posterior().solve(where, plain(np.clip(values, -1, 1), 16), CP(1), (40, 40))
+    sweeps, _, rhat, effective = run.draws.mixing
+    planned = Posterior().planned_sweeps(len(where), 2)
+    assert sweeps < planned
+    assert rhat < MOST_RHAT
+    assert effective >= ENOUGH_DRAWS
+    assert 80 <= len(run.draws) <= 160  # as many as of a full run
+    predicted = run.draws.predict(where, run.offsets).reshape(40, 40).mean(axis=1)
+    assert np.abs(predicted - signal).max() < 0.15
 
 
 def test_wrong_use_is_an_error():

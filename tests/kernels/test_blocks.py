@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import oracles
-from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference import descent
 from tensorveil.models.cp import CPModel
 from tensorveil.models.tucker import TuckerModel
 
@@ -46,21 +46,17 @@ def fast_pass(parts, coordinates, values, visits, *, penalties, clip_norms=None,
     watch[list(watched)] = True
     gradient, feature = np.zeros(number), np.zeros(number)
     noise_block, rows = (-1, np.empty((0, 0))) if noise is None else noise
-    loss = blocks.sgd_pass(
-        parameters,
-        model.block_starts,
-        model.block_widths,
+    norms = np.full(number, np.inf) if clip_norms is None else np.array(clip_norms)
+    loss = descent.sgd_pass(
+        model.numbers._replace(parameters=parameters),
         coordinates,
         values,
         np.asarray(visits),
         eta,
         np.array(penalties),
-        np.full(number, np.inf) if clip_norms is None else np.array(clip_norms),
+        descent.Clipping(norms, watch, gradient, feature),
         noise_block,
         rows,
-        watch,
-        gradient,
-        feature,
     )
     return parameters, loss, gradient, feature
 
@@ -183,7 +179,7 @@ def test_entry_features_give_the_prediction_and_touch_nothing(order):
         for where in oracles.all_coordinates(shape)[::7]:
             phi = np.full(int(model.block_widths.sum()), np.nan)
             at = where[None, :].astype(np.uint32)
-            found = blocks.entry_features(model.parameters, model.block_starts, model.block_widths, at, phi)
+            found = descent.features_at(model.numbers, at, phi)
             assert found == pytest.approx(dense[tuple(where)], abs=1e-10)
             assert np.isfinite(phi).all()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tensorveil
-from tensorveil.kernels.reference import blocks, cp, tucker
+from tensorveil.kernels.reference import blocks, descent
 
 PREDICTION = """
 import numpy as np
@@ -27,7 +27,7 @@ print(float(parameters[0]))
 """
 
 
-@pytest.mark.parametrize("kernel", [blocks.predict, blocks.sgd_pass, cp.features, tucker.features])
+@pytest.mark.parametrize("kernel", [descent.predict, descent.sgd_pass, blocks.cp_features, blocks.tucker_features])
 def test_kernels_follow_ieee_arithmetic_to_the_letter(kernel):
     # fastmath would remove the checks for NaN that detect divergence
     assert not kernel.targetoptions.get("fastmath", False)
@@ -39,7 +39,7 @@ def test_kernels_follow_ieee_arithmetic_to_the_letter(kernel):
 @pytest.mark.parametrize(
     "program, callee, old, new, results",
     [
-        (PREDICTION, "reference/cp.py", "xhat += left", "xhat += 100.0 * left", (6.0, 600.0)),
+        (PREDICTION, "reference/blocks.py", "xhat += left", "xhat += 100.0 * left", (6.0, 600.0)),
         # the caller is a kernel of another folder, fast/tucker.py
         (RIDGE_ROW, "reference/least_squares.py", "= np.sqrt(total)", "= 10.0 * np.sqrt(total)", (1.0, 0.01)),
     ],

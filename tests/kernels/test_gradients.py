@@ -36,16 +36,14 @@ def clipped(vector, m):
 
 def joint(model, where, values, chosen, m, grid=GRID):
     totals = np.zeros(model.parameters.size, dtype=np.int64)
-    gradients.entry_sums(
-        model.parameters, model.block_starts, model.block_widths, where, values, chosen, m, grid, totals
-    )
+    gradients.entry_sums(model.numbers, where, values, chosen, m, grid, totals)
     return totals
 
 
 def by_slices(model, where, values, mode, chosen, m, grid=GRID):
     order = np.lexsort((values, *where.T, where[:, mode]))
     totals = np.zeros(model.parameters.size, dtype=np.int64)
-    layout = (model.parameters, model.block_starts, model.block_widths)
+    layout = (model.numbers,)
     slices = where[order, mode].astype(np.int64)
     gradients.slice_sums(*layout, where[order], values[order], slices, chosen, m, grid, totals)
     return totals
@@ -88,7 +86,7 @@ def test_row_sums_clip_each_block_apart(order):
         B = len(model.block_starts)
         norms, grids = np.linspace(0.5, 2.0, B), np.full(B, GRID)
         totals = np.zeros(model.parameters.size, dtype=np.int64)
-        layout = (model.parameters, model.block_starts, model.block_widths)
+        layout = (model.numbers,)
         gradients.row_sums(*layout, where, values, norms, grids, totals)
         expected = np.zeros(model.parameters.size)
         ends = np.append(model.block_starts[1:], model.parameters.size)

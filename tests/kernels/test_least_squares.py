@@ -67,9 +67,8 @@ def test_rows_solve_the_dense_least_squares_problem(order, family):
     for mode in range(order):
         order_of, begins = sorted_by(coordinates, mode, shape[mode])
         parameters = model.parameters.copy()
-        effective = least_squares.solve_rows(
-            parameters, model.block_starts, model.block_widths, coordinates, values, order_of, begins, mode, ridge
-        )
+        numbers = model.numbers._replace(parameters=parameters)
+        effective = least_squares.solve_rows(numbers, coordinates, values, order_of, begins, mode, ridge)
         phi = dense_features(model, coordinates, mode)
         rank = model.ranks[mode]
         expected, degrees = np.zeros((shape[mode], rank)), 0.0
@@ -92,9 +91,8 @@ def test_a_row_without_entries_becomes_zero():
     coordinates = np.array([[0, 1], [2, 3]], dtype=np.uint32)
     parameters = model.parameters.copy()
     order_of, begins = sorted_by(coordinates, 0, 3)
-    least_squares.solve_rows(
-        parameters, model.block_starts, model.block_widths, coordinates, np.ones(2), order_of, begins, 0, 0.1
-    )
+    numbers = model.numbers._replace(parameters=parameters)
+    least_squares.solve_rows(numbers, coordinates, np.ones(2), order_of, begins, 0, 0.1)
     assert (parameters[2:4] == 0).all()
     assert (parameters[[0, 4]] != 0).all()
 
@@ -110,18 +108,7 @@ def test_core_products_against_the_kronecker_matrix(order):
     direction = np.random.default_rng(1).standard_normal(model.core.size)
     result, diagonal = np.empty(model.core.size), np.empty(model.core.size)
     for given, expected in ((direction, phi.T @ (phi @ direction)), (np.empty(0), phi.T @ values)):
-        least_squares.core_product(
-            model.parameters,
-            model.block_starts,
-            model.block_widths,
-            coordinates,
-            values,
-            order_of,
-            begins,
-            given,
-            result,
-            diagonal,
-        )
+        least_squares.core_product(model.numbers, coordinates, values, order_of, begins, given, result, diagonal)
         np.testing.assert_allclose(result, expected, atol=1e-9)
         np.testing.assert_allclose(diagonal, (phi**2).sum(axis=0), atol=1e-9)
 
@@ -151,8 +138,8 @@ def test_tucker_rows_are_the_plain_rows(order):
     for mode in range(order):
         plain, fast = model.parameters.copy(), model.parameters.copy()
         lists = entries.orders[mode], entries.begins[mode]
-        arguments = (model.block_starts, model.block_widths, coordinates, values, *lists, mode, 0.3)
-        expected = least_squares.solve_rows(plain, *arguments)
+        numbers = model.numbers._replace(parameters=plain)
+        expected = least_squares.solve_rows(numbers, coordinates, values, *lists, mode, 0.3)
         assert solve_tucker_rows(entries, values, model, fast, mode, 0.3) == pytest.approx(expected)
         np.testing.assert_allclose(fast, plain, atol=1e-10)
         assert np.abs(fast - model.parameters).max() > 1e-3

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorveil.inference.rows import posterior_rows
+from tensorveil.kernels.reference.least_squares import feature_norms
 from tensorveil.kernels.reference.statistics import (
     SMALLEST_LIMIT,
     STATISTIC_STEPS,
     block_features,
-    feature_norms,
     right_sides,
     row_matrices,
+    square_matrices,
 )
-from tensorveil.models.algebra import square_matrices
 from tensorveil.models.cp import CPModel
 from tensorveil.models.tucker import TuckerModel
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries
@@ -35,7 +35,7 @@ def statistics(model, where, block, residuals, weights, limits):
     width = int(model.block_widths[block])
     g = np.zeros((len(limits), width), dtype=np.int64)
     H = np.zeros((len(limits), width * (width + 1) // 2), dtype=np.int64)
-    blocks = (model.parameters, model.block_starts, model.block_widths, where, block)
+    blocks = (model.numbers, where, block)
     right_sides(*blocks, residuals, weights, limits, g)
     row_matrices(*blocks, weights, limits, H)
     return g, H
@@ -52,7 +52,7 @@ def slow_features(model, block):
 @pytest.mark.parametrize("model, block", BLOCKS)
 def test_features_are_the_derivatives_of_the_prediction(model, block):
     table = np.empty((len(WHERE), int(model.block_widths[block])))
-    block_features(model.parameters, model.block_starts, model.block_widths, WHERE, block, table)
+    block_features(model.numbers, WHERE, block, table)
     step = 1e-6
     blocks = [*model.factors, *([] if model.core is None else [model.core])]
     for place in range(table.shape[1]):
@@ -68,7 +68,7 @@ def test_features_are_the_derivatives_of_the_prediction(model, block):
 @pytest.mark.parametrize("model, block", BLOCKS)
 def test_norms_are_the_largest_of_each_row(model, block):
     largest = np.zeros(size_of(model, block))
-    feature_norms(model.parameters, model.block_starts, model.block_widths, WHERE, block, largest)
+    feature_norms(model.numbers, WHERE, block, largest)
     lengths = np.sqrt((slow_features(model, block) ** 2).sum(axis=1))
     rows = np.zeros(len(WHERE), dtype=int) if block == model.order else WHERE[:, block]
     for row in range(len(largest)):
@@ -152,7 +152,7 @@ def test_vectorised_statistics_are_the_plain_ones(rank, shape):
         matrices = entries.row_matrices(model, mode)
         limits, g = matrices.limits, entries.right_sides(model, mode, matrices.limits)
         largest = np.zeros(size)
-        feature_norms(model.parameters, model.block_starts, model.block_widths, where, mode, largest)
+        feature_norms(model.numbers, where, mode, largest)
         np.testing.assert_array_equal(limits, largest)
         right, triangles = statistics(model, where, mode, residuals, np.ones(len(where)), limits)
         np.testing.assert_array_equal(g, right)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tensorveil.kernels.fast import gradients as fast_gradients
 from tensorveil.kernels.fast.ridge import BATCH
-from tensorveil.kernels.reference.statistics import SMALLEST_LIMIT, feature_norms, right_sides
+from tensorveil.kernels.reference.least_squares import feature_norms
+from tensorveil.kernels.reference.statistics import SMALLEST_LIMIT, right_sides
 from tensorveil.models.cp import CP
 from tensorveil.solvers.gradient_sums import joint_sums
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries
@@ -66,7 +67,7 @@ def test_statistics_of_rows(order, rank, count, scale, spread, threads, seed):
     model, where, residuals, shape = setting(order, rank, count, scale, spread, seed)
     entries = SortedEntries.of(where, residuals, shape, threads, np.float64)
     for mode, size in enumerate(shape):
-        layout = (model.parameters, model.block_starts, model.block_widths, where, mode)
+        layout = (model.numbers, where, mode)
         limits, g = np.zeros(size), np.zeros((size, rank), dtype=np.int64)
         feature_norms(*layout, limits)
         right_sides(*layout, residuals, np.ones(count), limits, g)
@@ -94,7 +95,7 @@ def test_terms_on_the_edge_of_a_grid_step_are_rounded_alike(order, rank):
     plain = joint_sums(model, where, values, every, m, grid, fast=False)
     np.testing.assert_array_equal(joint_sums(model, where, values, every, m, grid, fast=True), plain)
     for mode, size in enumerate(shape):
-        layout = (model.parameters, model.block_starts, model.block_widths, where, mode)
+        layout = (model.numbers, where, mode)
         limits, g = np.zeros(size), np.zeros((size, rank), dtype=np.int64)
         feature_norms(*layout, limits)
         largest = 2.0**32 * products_of_others(model, where, mode)[:, 0] / limits[where[:, mode]]
@@ -111,7 +112,7 @@ def test_a_row_has_no_limit_if_the_square_of_a_feature_overflows(large):
     where = np.array([[0, 0], [0, 1], [0, 2], [1, 0]], np.uint32)
     residuals = np.full(4, 0.5)
     limits, g = np.zeros(2), np.zeros((2, 2), np.int64)
-    layout = (model.parameters, model.block_starts, model.block_widths, where, 0)
+    layout = (model.numbers, where, 0)
     feature_norms(*layout, limits)
     right_sides(*layout, residuals, np.ones(4), limits, g)
     entries = SortedEntries.of(where, residuals, (2, 3), 1, np.float64)

@@ -58,6 +58,19 @@ def test_an_unknown_name_is_refused():
 
 def test_complete_takes_auto_and_names():
     data = tv.Observations(np.argwhere(np.ones((6, 5))), np.linspace(1, 5, 30), (6, 5))
-    for mechanism, name in (("auto", "input"), ("sums", "sums"), ("statistic", "statistic")):
-        release = tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", 3.0, mechanism=mechanism)
+    asked_for = [("auto", 1.0, "sums"), ("auto", 3.0, "input"), ("sums", 1.0, "sums"), ("statistic", 1.0, "statistic")]
+    for mechanism, epsilon, name in asked_for:
+        release = tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", epsilon, mechanism=mechanism)
         assert release.plan.mechanism.name == name
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 10.0, 30.0])
+def test_a_choice_can_be_planned_at_any_epsilon(epsilon):
+    # at 10 the inner plan's cost of finite precision was underestimated; at 30 a delta of 1e-6 does not cover it
+    request = Request.checked(tv.CP(3), tv.Bounds(0, 1), "entry", epsilon, 1e-6, (100, 90, 80), None, 200_000, None)
+    mechanism = choose("auto", request).mechanism
+    plan = mechanism.plan(
+        tv.CP(3), tv.Bounds(0, 1), "entry", epsilon, 1e-6, shape=(100, 90, 80), expected_count=200_000
+    )
+    assert plan.epsilon <= epsilon
+    assert (mechanism.name == "offsets") == (epsilon <= 10)

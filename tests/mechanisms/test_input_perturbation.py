@@ -365,7 +365,7 @@ def test_little_noise_costs_little_and_much_noise_leaves_the_mean(noise):
         plan = mechanism.plan(CP(3), bounds, "value", epsilon, shape=(30, 30, 30))
         errors[epsilon] = [
             relative_error(fit(data.train, plan, seed=seed).predict(all_coordinates((30, 30, 30))), data)
-            for seed in range(1 if epsilon > 1 else 2)
+            for seed in range(2)
         ]
     assert max(errors[20.0]) < 2.5 * free
     # the mean itself is noisy at epsilon 0.1: its standard deviation, at most the prior's 1/4, is part of the error
@@ -381,7 +381,7 @@ def test_at_small_epsilon_a_large_tensor_is_predicted_as_well_as_by_the_mean(uni
     data = Observations(where, np.clip(3.4 + 1.1 * generator.standard_normal(len(where)), 1, 5), shape)
     solver = Posterior(sweeps=100, chains=2) if unit == "value" else None
     plan = InputPerturbation(solver=solver).plan(CP(3), BOUNDS, unit, 0.1, shape=shape, expected_count=len(where))
-    errors = [np.sqrt(np.mean((fit(data, plan, seed=s).predict(where) - data.values) ** 2)) for s in range(3)]
+    errors = [np.sqrt(np.mean((fit(data, plan, seed=s).predict(where) - data.values) ** 2)) for s in range(4)]
     assert np.mean(errors) < 1.05 * data.values.std()  # single runs are from 1.01 to 1.13 times it
 
 
@@ -484,9 +484,7 @@ def test_numbers_that_stand_for_symbols_follow_the_values(epsilon, spread):
     channel = design_channel(scale, epsilon, 30.0)
     symbols = NoiseSource(1).channel(np.searchsorted(scale.edges, values * STEPS, side="right"), channel)
     stands = symbol_numbers(Released(symbols, channel.chances, scale, UNKNOWN)).values
-    assert np.cov(stands, values)[0, 1] / values.var() == pytest.approx(
-        1.0, abs=0.3
-    )  # shares of levels that a channel merges are not known
+    assert np.cov(stands, values)[0, 1] / values.var() == pytest.approx(1.0, abs=0.15)
     assert stands.mean() == pytest.approx(values.mean(), abs=0.05)
 
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
+from tensorveil.mechanisms.output import feature_bits
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS, feature_bits
+from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (5, 4, 3)

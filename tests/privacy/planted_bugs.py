@@ -33,6 +33,7 @@ from privacy.planting import (
 )
 from tensorveil.audit.lower_bounds import lower_bound_from_scores
 from tensorveil.audit.replays import replay
+from tensorveil.kernels import sampling
 from tensorveil.kernels.reference import gradients
 from tensorveil.mechanisms import input as input_perturbation
 from tensorveil.mechanisms import statistic
@@ -95,15 +96,15 @@ def audit_laplace() -> None:
 
 @planted(
     "half the Gaussian noise, drawn",
-    "noise.gaussian_law",
+    "sampling.gaussian_law",
     "audit, 4,000 runs a world, confidence 1 - 1e-6",
     lambda: audit_gaussian(),
     "is refuted",
     slow=True,
 )
 def half_the_gaussian_noise_drawn(patch: Patch) -> None:
-    sound = noise.gaussian_law
-    patch.setattr(noise, "gaussian_law", lambda scale: sound(scale / 2))
+    sound = sampling.gaussian_law
+    patch.setattr(sampling, "gaussian_law", lambda scale: sound(scale / 2))
 
 
 def audit_gaussian() -> None:

@@ -179,6 +179,15 @@ def test_too_many_noisy_numbers_for_a_delta_are_an_error():
         ideal_budget(1.0, 1e-12, 10**6)
 
 
+def test_a_delta_too_small_for_a_large_epsilon_spends_less_of_it():
+    epsilon, delta = ideal_budget(20.0, 1e-5, 10_000)
+    assert 10.0 < epsilon < 20.0
+    spent = epsilon + 10_000 * GAUSSIAN_EPSILON  # with the sampler's precision put back
+    loss = math.exp(10_000 * GAUSSIAN_EPSILON)
+    assert loss * delta + (1 + math.exp(spent)) * 10_000 * GAUSSIAN_DELTA <= 1e-5 * (1 + 1e-12)
+    assert delta > 0.49e-5
+
+
 def test_split_budgets_compose_to_the_whole():
     request = Request.checked(tv.CP(rank=1), BOUNDS, "value", 2.0, 1e-6, SHAPE, None, None, None)
     events = split_budget(request, [0.2, 0.3, 0.5], 100)

@@ -38,7 +38,7 @@ def rows_of_all_lengths(scale: float, width: int) -> np.ndarray:
 def test_mixture_and_coin_make_the_norm_exponential_law_within_its_slack(width: int, scale: float) -> None:
     """ln P(k) + |k| / scale is one number for all k, down to chances of e^-20000; sixty digits, normalised parts."""
     law, rows = row_law(width), rows_of_all_lengths(scale, width)
-    excess = row_excess(rows, scale, law.stds, law.weights, law.radius)
+    excess = row_excess(rows, scale, law)
     assert (excess > 0).all()  # chances of acceptance
     assert excess.max() < 4 * law.radius  # where coins end
     chances = np.diff(law.ends.astype(object), prepend=0)

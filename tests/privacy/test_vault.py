@@ -1,14 +1,22 @@
 """The vault: what the plan has not priced is refused before anything is drawn, and shards do not show."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
+from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tensorveil as tv
 from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.offsets import Offsets
+from tensorveil.privacy.accounting.composition import epsilon_of
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.laws import Law
@@ -17,7 +25,7 @@ from tensorveil.privacy.queries.sums.row_sums import Rows, RowSums
 from tensorveil.privacy.queries.sums.scores import ScoreReading
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
-from tensorveil.privacy.vault import Vault, VaultError
+from tensorveil.privacy.vault import Vault, VaultError, _Meter
 
 SHAPE = (6, 5, 4)
 UNITS = (Unit.value(), Unit.slice_values(0), Unit.entry(), Unit.slice(0))
@@ -31,6 +39,23 @@ class Silent(NoiseSource):
 
     def _draw(self, *_, **__):
         raise AssertionError("noise was drawn")
+
+
+class Free(NoiseSource):
+    """A source without noise, which is fast."""
+
+    def laplace(self, statistic, **_):
+        return statistic.astype(np.float64)
+
+
+class Listening(NoiseSource):
+    """A source that hears for which epsilon it is asked."""
+
+    heard: ClassVar[list[float]] = []
+
+    def laplace(self, statistic, *, epsilon, **others):
+        self.heard.append(epsilon)
+        return super().laplace(statistic, epsilon=epsilon, **others)
 
 
 def shard(unit=UNITS[0], seed=0):
@@ -81,12 +106,73 @@ def test_a_pure_stage_is_paid_in_parts_up_to_its_epsilon_and_not_a_bit_more():
         locked.answer("total", TOTAL, epsilon=5e-324)
 
 
+@pytest.mark.parametrize("wrong", [0.0, -0.0, -0.5, np.nan, np.inf, -np.inf, "0.5"])
+def test_a_part_is_a_positive_number(wrong):
+    locked = vault([stage()], Silent(1))
+    with pytest.raises(tv.InputError, match="epsilon must be"):
+        locked.answer("total", TOTAL, epsilon=wrong)
+    assert locked.receipts == ()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(1e-5, 0.2), min_size=1, max_size=60), st.booleans())
+def test_no_parts_add_up_to_more_than_their_stage(parts, failing):
+    """Compared in whole numbers of 2^-1074, whichever view of the vault is asked, and if noise fails to be drawn."""
+    locked = vault([stage("inner, total", event=PureEvent(0.1))], Silent(1) if failing else Free(1))
+    views = (locked.inner("inner"), locked.residuals(Offsets(0.5, [None] * 3)).inner("inner"))
+    tiny, paid = 2**1074, 0
+    whole = int(Fraction(0.1) * tiny)
+    for place, part in enumerate(parts):
+        price = int(Fraction(part) * tiny)
+        fits = paid + price <= whole
+        with nullcontext() if fits and not failing else pytest.raises((VaultError, AssertionError)):
+            views[place % 2].answer("total", TOTAL, epsilon=part)
+        paid += price * fits
+        assert sum(int(Fraction(receipt.paid.epsilon) * tiny) for receipt in locked.receipts) == paid
+    assert paid <= whole
+
+
+def test_threads_cannot_pay_with_the_same_budget(monkeypatch):
+    sound = _Meter._spent_with
+
+    def slow(*arguments):
+        spent = sound(*arguments)
+        time.sleep(0.05)  # so that all threads would see what was spent before any of them pays
+        return spent
+
+    monkeypatch.setattr(_Meter, "_spent_with", slow)
+    locked = vault([stage()], Free(1))
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(locked.answer, "total", TOTAL, epsilon=0.4) for _ in range(4)]
+    assert sum(one.exception() is None for one in asked) == len(locked.receipts) == 2
+
+
+def test_the_noise_of_a_part_is_that_of_its_own_epsilon():
+    locked = vault([stage()], Listening(1))
+    for part in (0.5, 0.125, 0.25):
+        assert locked.answer("total", TOTAL, epsilon=part).law.scale == 2 / part
+        assert locked.receipts[-1].paid == PureEvent(part)
+    assert Listening.heard == [0.5, 0.125, 0.25]
+
+
 def test_a_failing_answer_has_been_paid():
     locked = vault([stage()], Silent(1))
     with pytest.raises(AssertionError, match="noise was drawn"):
         locked.answer("total", TOTAL)
     with pytest.raises(VaultError, match="used up"):
         locked.answer("total", TOTAL)
+
+
+def test_a_stage_of_several_answers_cannot_be_paid_in_parts():
+    """Beside Gaussian noise many small answers are priced below their sum: one answer for the sum would tell more."""
+    several = [PureEvent(0.1, 100), GaussianEvent(20.0)]
+    at_once = [PureEvent(10.0), GaussianEvent(20.0)]
+    assert epsilon_of(several, 1e-6) < 0.5 * epsilon_of(at_once, 1e-6)
+    locked = vault([stage(event=several[0])], Silent(1))
+    for part in (10.0, 0.1, 0.05):
+        with pytest.raises(VaultError, match="one pure answer"):
+            locked.answer("total", TOTAL, epsilon=part)
+    assert locked.receipts == ()
 
 
 def test_a_gaussian_stage_cannot_be_paid_in_parts():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.release.predictions import everybody
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (8, 6, 4)
@@ -77,3 +78,18 @@ def test_a_release_for_everybody_cannot_be_personalized():
     observations = tv.Observations(*data_of(0, 100), SHAPE)
     with pytest.raises(tv.InputError, match="joint release"):
         tv.fit(observations, plan, seed=0).personalize(observations)
+
+
+@pytest.mark.parametrize("mechanism", [tv.SumPerturbation(), tv.StatisticPerturbation()], ids=lambda one: one.name)
+def test_what_an_owner_gets_does_not_depend_on_other_owners(mechanism):
+    """Also where all of them are computed at once: the billboard lemma allows the release and the own data only."""
+    rng, shape = np.random.default_rng(3), (60, 20)
+    where = np.argwhere(rng.random(shape) < 0.4)
+    values, mine = rng.uniform(-0.5, 0.5, len(where)), where[:, 0] == 7
+    plan = mechanism.plan(tv.CP(2), tv.Bounds(-1, 1), "slice:0", 8.0, 1e-5, shape=shape)
+    release = tv.fit(tv.Observations(where, values, shape), plan, seed=1)
+    alone = release.personalize(tv.Observations(where[mine], values[mine], shape))
+    cells = np.column_stack([np.full(20, 7), np.arange(20)])
+    for others in (values, rng.choice([-1.0, 1.0], len(where))):
+        together = everybody(release, tv.Observations(where, np.where(mine, values, others), shape))
+        np.testing.assert_array_equal(together.predict(cells), alone.predict(cells))

@@ -35,9 +35,9 @@ def films(tmp_path):
     return path
 
 
-def completed(unit="value", epsilon=4.0, delta=0.0, seed=1, **options):
+def completed(unit="value", epsilon=4.0, delta=0.0, **options):
     observations, _ = rated()
-    return tv.complete(observations, tv.CP(2), BOUNDS, unit, epsilon, delta, seed=seed, **options)
+    return tv.complete(observations, tv.CP(2), BOUNDS, unit, epsilon, delta, seed=1, **options)
 
 
 def error(release):
@@ -48,19 +48,22 @@ def error(release):
 
 
 @pytest.mark.parametrize(
-    ("options", "seeds", "gain"),
+    ("options", "gain"),
     [
-        ({"mechanism": "input"}, (1, 2, 3), 0.8),  # 0.62 to 0.80 by one seed, 0.72 by these three
-        ({"mechanism": "sums", "epsilon": 20.0}, (1,), 0.9),
-        ({"epsilon": np.inf}, (1,), 0.8),
-        ({"unit": "entry", "epsilon": 16.0}, (1,), 0.9),
+        pytest.param(
+            {"mechanism": "input"},
+            0.7,
+            marks=pytest.mark.xfail(strict=True, reason="0.76: the marginal costs 15 % of epsilon on 258 values"),
+        ),
+        ({"mechanism": "sums", "epsilon": 20.0}, 0.9),
+        ({"epsilon": np.inf}, 0.8),
+        ({"unit": "entry", "epsilon": 16.0}, 0.9),
     ],
 )
-def test_features_help_whatever_the_mechanism(options, seeds, gain, films):
+def test_features_help_whatever_the_mechanism(options, gain, films):
     if options.get("unit") == "entry":
         options = {**options, "expected_count": 240}
-    with_features = sum(error(completed(features={"film": films}, seed=seed, **options)) for seed in seeds)
-    assert with_features < gain * sum(error(completed(seed=seed, **options)) for seed in seeds)
+    assert error(completed(features={"film": films}, **options)) < gain * error(completed(**options))
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 5.0])

@@ -5,7 +5,7 @@ import pytest
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError, InputError
-from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference import descent
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.solvers.layouts.strata import sensible_threads
@@ -111,9 +111,10 @@ def test_a_pass_over_a_tucker_model_is_the_plain_pass(order):
     losses = layout.visit(packed, model, np.array([0.01]), 0.05, np.random.default_rng(3))
     plain, B = model.parameters.copy(), order + 1
     visits = np.random.default_rng(3).permutation(80)
-    none = (np.full(B, np.inf), -1, np.empty((0, 0)), np.zeros(B, np.bool_), np.zeros(B), np.zeros(B))
-    layers = (plain, model.block_starts, model.block_widths, where, 2.0 * values - 0.5, visits, 0.01, np.full(B, 0.05))
-    loss = blocks.sgd_pass(*layers, *none)
+    none = descent.Clipping(np.full(B, np.inf), np.zeros(B, np.bool_), np.zeros(B), np.zeros(B))
+    numbers = model.numbers._replace(parameters=plain)
+    layers = (numbers, where, 2.0 * values - 0.5, visits, 0.01, np.full(B, 0.05))
+    loss = descent.sgd_pass(*layers, none, -1, np.empty((0, 0)))
     np.testing.assert_allclose(layout.unpack(packed, model), plain, atol=1e-10)
     assert np.abs(plain - model.parameters).max() > 1e-3
     assert losses[0] == pytest.approx(loss)

@@ -10,7 +10,7 @@ import oracles
 from tensorveil.data.datasets import synthetic
 from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError, InputError
-from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference import descent
 from tensorveil.models.cp import CP, CPModel
 from tensorveil.models.tucker import Tucker
 from tensorveil.solvers import sgd as sgd_module
@@ -30,13 +30,13 @@ def observations(shape=(5, 4, 6), share=0.5, seed=0) -> Observations:
 def visited(monkeypatch):
     """The orders in which the kernel is sent through the entries."""
     orders: list[list[int]] = []
-    real = blocks.sgd_pass
+    real = descent.sgd_pass
 
     def recording(*arguments):
-        orders.append(arguments[5].tolist())
+        orders.append(arguments[3].tolist())
         return real(*arguments)
 
-    monkeypatch.setattr(sgd_module.blocks, "sgd_pass", recording)
+    monkeypatch.setattr(sgd_module.descent, "sgd_pass", recording)
     return orders
 
 
@@ -63,7 +63,7 @@ def test_a_run_is_the_slow_run(family, clipped, noise_block, visited, monkeypatc
     data = observations()
     start = UniformStart().model(family, data.shape, np.random.default_rng(9))
     number = len(start.block_starts)
-    monkeypatch.setattr(sgd_module, "STEPS_A_BLOCK", 17)  # so that noise comes in several hands
+    monkeypatch.setattr(sgd_module, "STEPS_PER_BLOCK", 17)  # so that noise comes in several hands
     solver = SGD(learning_rate=0.03, iterations=4, regularization=0.02, core_regularization=0.05)
     clip_norms = [0.2, np.inf, 0.3, 0.1][:number] if clipped else None
     noise = None

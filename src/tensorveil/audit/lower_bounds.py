@@ -6,24 +6,20 @@ Clopper-Pearson limits of the two rates give an epsilon that is too large with c
 mechanism keeps its promise. Nothing is chosen on the second half.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.audit.runs import FAILURES, run_both
 from tensorveil.audit.scores import trained_scores, with_failures
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Progress, no_progress
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 CLAIMS = ("pure", "gaussian")
 FEWEST_RUNS = 16  # of a world
@@ -38,11 +34,8 @@ class Event:
 
     Attributes
     ----------
-    threshold : float
-    above : bool
-        The event is score >= threshold if True, score <= threshold if False.
-    world : int
-        0 or 1: the world in which the event is more likely. An attacker who sees the event guesses this world.
+    above : the event is score >= threshold if True, score <= threshold if False
+    world : 0 or 1: the world in which the event is more likely. An attacker who sees the event guesses this world.
     """
 
     threshold: float
@@ -64,24 +57,15 @@ class LowerBound:
 
     Attributes
     ----------
-    epsilon : float
-        The bound; 0 if nothing was shown.
-    delta, confidence : float
-    claim : str
-        "pure": valid whatever the mechanism is. "gaussian": valid against a claim that all noise is Gaussian; it
+    epsilon : the bound; 0 if nothing was shown
+    claim : "pure": valid whatever the mechanism is. "gaussian": valid against a claim that all noise is Gaussian; it
         refutes such a claim and says nothing about other mechanisms.
-    runs : int
-        Runs of each world, those that chose the event included.
-    event : Event
-        Chosen on the first half.
-    hits : int
-        Runs of the event's own world in which it happened, of the `counted` ones.
-    false_positives : int
-        Runs of the other world in which it happened.
-    counted : int
-        Runs of each world on the second half.
-    score : str
-        Which score was used.
+    runs : runs of each world, those that chose the event included
+    event : chosen on the first half
+    hits : runs of the event's own world in which it happened, of the `counted` ones
+    false_positives : runs of the other world in which it happened
+    counted : runs of each world on the second half
+    score : which score was used
     scores : pair of arrays
         Scores of the second half, world 0 and world 1; infinite for runs that failed.
     failures : pair of int

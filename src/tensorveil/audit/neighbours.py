@@ -1,7 +1,5 @@
 """Worst-case neighbouring data sets, by brute force over the changes that one unit can make."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator
@@ -10,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.data.observations import Observations
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.units import Unit
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Pair = tuple[Observations, Observations]
 
 FEW_CELLS = 256  # up to this many cells every single one is tried, beyond only those chosen to hurt

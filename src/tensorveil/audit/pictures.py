@@ -1,15 +1,11 @@
 """The picture of an audit: the scores of both worlds, the event, the claim and the bound."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats
 from tensorveil.audit.lower_bounds import LowerBound
-
-Floats = NDArray[np.float64]
 
 COLOURS = ("#2b6cb0", "#dd6b20")  # world 0, world 1: told apart in grey, too
 BINS = 45

@@ -5,8 +5,6 @@ scale, and the final release is the same bit for bit, then the release is a func
 what was declared. (Handing over the noise *draws* instead would compare runs whose states have parted.)
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.data.observations import Observations
 from tensorveil.errors import TensorveilError
 from tensorveil.models.completion import Completion
@@ -69,7 +68,7 @@ class _Recorder(NoiseSource):
         seed: int,
         recorded: list[NoisyCall] | None = None,
         fresh_coins: bool = False,
-        matched: NDArray[np.int64] | None = None,
+        matched: Integers | None = None,
     ) -> None:
         super().__init__(seed)
         self._fresh_coins = fresh_coins
@@ -77,16 +76,16 @@ class _Recorder(NoiseSource):
         self.calls: list[NoisyCall] = []
         self._recorded = recorded
 
-    def laplace(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
+    def laplace(self, statistic: Integers, **parameters: Any) -> Floats:
         return np.asarray(self._answer("laplace", statistic, parameters, super().laplace))
 
-    def gaussian(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
+    def gaussian(self, statistic: Integers, **parameters: Any) -> Floats:
         return np.asarray(self._answer("gaussian", statistic, parameters, super().gaussian))
 
-    def rows(self, statistic: NDArray[np.int64], **parameters: Any) -> NDArray[np.float64]:
+    def rows(self, statistic: Integers, **parameters: Any) -> Floats:
         return np.asarray(self._answer("rows", statistic, parameters, super().rows))
 
-    def channel(self, symbols: NDArray[np.int64], channel: Channel) -> NDArray[np.int64]:
+    def channel(self, symbols: Integers, channel: Channel) -> Integers:
         draw = super().channel
         return np.asarray(self._answer("channel", symbols, {"channel": channel}, lambda one, **_: draw(one, channel)))
 
@@ -148,7 +147,7 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
     return Replay(used, tuple(first.calls))
 
 
-def _matched(observations: Observations, neighbour: Observations, plan: Plan) -> NDArray[np.int64] | None:
+def _matched(observations: Observations, neighbour: Observations, plan: Plan) -> Integers | None:
     """For each observation of the neighbour, the place of the same one among the observations.
 
     Places are those after `clip`, by which coins of single observations are tossed. A replaced value has the place of
@@ -199,7 +198,7 @@ def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
     return share
 
 
-def _cells(observations: Observations, plan: Plan, calls: list[NoisyCall]) -> NDArray[np.int64] | None:
+def _cells(observations: Observations, plan: Plan, calls: list[NoisyCall]) -> Integers | None:
     """A number for the cell of each kept observation, in the order that mechanisms read; None if that is private."""
     if not plan.request.unit.coordinates_public:
         return None
@@ -208,7 +207,7 @@ def _cells(observations: Observations, plan: Plan, calls: list[NoisyCall]) -> ND
     return np.unique(where, axis=0, return_inverse=True)[1].ravel()
 
 
-def _changed(mine: NoisyCall, theirs: NoisyCall, cells: NDArray[np.int64] | None) -> int:
+def _changed(mine: NoisyCall, theirs: NoisyCall, cells: Integers | None) -> int:
     """How many numbers of a statistic differ. Of one number per observation, several of one cell are a multiset."""
     if cells is None or mine.statistic.shape != cells.shape:
         return int((mine.statistic != theirs.statistic).sum())
@@ -216,7 +215,7 @@ def _changed(mine: NoisyCall, theirs: NoisyCall, cells: NDArray[np.int64] | None
     return (before - after).total()
 
 
-def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan, cells: NDArray[np.int64] | None) -> None:
+def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan, cells: Integers | None) -> None:
     """The calls must cost no more than the events of the plan."""
     pure = precision = sampled = 0.0
     sampling = False

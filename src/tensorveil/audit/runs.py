@@ -1,7 +1,5 @@
 """Many runs of two worlds, in several processes: every run gives a vector of numbers, or is marked as failed."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os
@@ -17,13 +15,13 @@ from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError, TensorveilError
 from tensorveil.mechanisms.base import Progress, no_progress
 
-Floats = NDArray[np.float64]
 Run = Callable[[], Any]
 Reading = Callable[[Any], ArrayLike] | None
 Batch = tuple[int, list[list[Floats | None]]]  # process, and for each world the vectors of its runs, None for a failure

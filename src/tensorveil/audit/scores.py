@@ -4,14 +4,12 @@ A good score is high in world 1 and low in world 0. A poor score weakens the bou
 runs that are counted are not used for training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tensorveil.arrays import Floats
+
 Score = Callable[[Floats], Floats]  # from a table, one row per run, to one number per run
 
 FARTHEST = 8.0  # robust standard deviations: what lies beyond is taken for as far

@@ -4,15 +4,13 @@ Every release is made by `fit` with fresh secret noise. The unit that differs is
 at the bounds, alone in its row of every mode, with a model that is flexible enough to fit it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks, published
+from tensorveil.arrays import Floats, Integers
 from tensorveil.audit.lower_bounds import LowerBound, lower_bound
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, UnprovenError
@@ -33,8 +31,6 @@ from tensorveil.privacy.units import Unit
 from tensorveil.published import PublishedPlan
 from tensorveil.release.fitting import fit
 from tensorveil.solvers.als import ALS
-
-Floats = NDArray[np.float64]
 
 MODE_NAMES = ("user", "item", "day")
 BOUNDS = Bounds(0.0, 1.0)
@@ -71,10 +67,7 @@ class World:
 
     Attributes
     ----------
-    observations : Observations
-    plan : Plan or PublishedPlan
-    canary : tuple of int
-        The cell where the worlds differ.
+    canary : the cell where the worlds differ
     """
 
     observations: Observations
@@ -89,14 +82,7 @@ class World:
 @final
 @dataclass(frozen=True)
 class Audit:
-    """A stated guarantee and the lower bound measured on two worlds.
-
-    Attributes
-    ----------
-    mechanism, model, unit : str
-    stated_epsilon, delta : float
-    bound : LowerBound
-    """
+    """A stated guarantee and the lower bound measured on two worlds."""
 
     mechanism: str
     model: str
@@ -237,9 +223,7 @@ def _published_worlds(
     return first, second
 
 
-def _observed(
-    rest: NDArray[np.int64], values: Floats, own: NDArray[np.int64], value: float, shape: tuple[int, ...]
-) -> Observations:
+def _observed(rest: Integers, values: Floats, own: Integers, value: float, shape: tuple[int, ...]) -> Observations:
     """The rest with the unit's own cells, all of one value, at the end."""
     where = np.concatenate([rest, own])
     whole = np.concatenate([values, np.full(len(own), value)])

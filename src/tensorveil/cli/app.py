@@ -85,6 +85,9 @@ def main() -> None:
     except TensorveilError as error:
         typer.echo(f"error: {error}", err=True)
         raise SystemExit(exit_status(error)) from None
+    except MemoryError:  # while reading: once noise is drawn it is a SpentError
+        typer.echo("error: memory ran out before anything was spent; use a machine with more memory", err=True)
+        raise SystemExit(WRONG_INPUT) from None
     except OSError as error:  # a file that cannot be read or written
         typer.echo(f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True)
         raise SystemExit(WRONG_INPUT) from None

@@ -179,16 +179,15 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
 
 def _save(release: Release, out: Path) -> None:
     """Save the release; if saving fails, the release and its budget are lost."""
-    from tensorveil.release.ledger.paying import spent_text
+    from tensorveil.release.ledger.paying import UNPAID, reason, spent_text
 
-    unpaid = "noise was already drawn, so the budget of this release counts as spent"
-    spent = unpaid if release.ledger is None else spent_text(release.ledger)
+    spent = UNPAID if release.ledger is None else spent_text(release.ledger)
     try:
         release.save(out)
     except SpentError:
         raise
     except Exception as error:
-        raise SpentError(f"{spent}: {error}") from error
+        raise SpentError(f"{spent}: {reason(error)}") from error
     except KeyboardInterrupt as stop:
         stop.add_note(spent)
         raise

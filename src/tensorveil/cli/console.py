@@ -3,29 +3,95 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import Any
 
 import typer
 
+LINE_EVERY = 10.0  # seconds, where no bar can be drawn
+
+Advance = Callable[[str, int, int], None]
+
 
 @contextmanager
-def progress_bar(shown: bool = True) -> Iterator[Callable[[str, int, int], None]]:
-    """A function (task, done, total) that draws a progress bar on standard error inside the `with` block."""
+def progress_bar() -> Iterator[Advance]:
+    """A function (task, done, total) that shows progress on standard error inside the `with` block.
+
+    In a terminal it draws a bar; in a log file or a pipe it writes a line every ten seconds.
+    """
+    with _bar() if sys.stderr.isatty() else _lines() as advance:
+        yield advance
+
+
+@contextmanager
+def _bar() -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    console = Console(stderr=True)
-    hidden = not shown or not console.is_terminal  # in a log the bar would leave empty lines
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden) as bar:
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(line, description=what, completed=done, total=total)
 
-        def advance(what: str, done: int, total: int) -> None:
-            bar.update(line, description=what, completed=done, total=total)
 
-        yield advance
+@contextmanager
+def _lines() -> Iterator[Advance]:
+    """A thread of its own writes the lines, so that they also appear while one step takes long."""
+    pace, ended = Pace(time.monotonic()), Event()
+
+    def write() -> None:
+        while not ended.wait(LINE_EVERY):
+            typer.echo(pace.line(time.monotonic()), err=True)
+
+    writer = Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        yield lambda what, done, total: pace.advance(what, done, total, time.monotonic())
+    finally:
+        ended.set()
+        writer.join()
+
+
+class Pace:
+    """How far a run is, and how long the rest of its task will take at the pace of the task so far.
+
+    The first step of a task is not counted, since it includes what is prepared once.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.started = now
+        self.what, self.done, self.total = "starting", 0, 0
+        self.first, self.since, self.last = 0, now, now  # steps and time at the first report of the task
+
+    def advance(self, what: str, done: int, total: int, now: float) -> None:
+        """Note a report of progress."""
+        if what != self.what:
+            self.first, self.since = done, now
+        self.what, self.done, self.total, self.last = what, done, total, now
+
+    def left(self, now: float) -> float | None:
+        """Seconds until the task ends, or None if its pace is not known yet."""
+        steps = self.done - self.first
+        if steps <= 0:
+            return None
+        return max((self.total - self.done) * (self.last - self.since) / steps - (now - self.last), 0.0)
+
+    def line(self, now: float) -> str:
+        """The task, its steps, the time so far and the time left, e.g. "sweeps 12 of 48, 1:30 so far, 4:10 left"."""
+        steps = f" {self.done:,} of {self.total:,}" if self.total > 1 else ""
+        left = self.left(now)
+        rest = "" if left is None else f", about {_clock(left)} left for {self.what}"
+        return f"{self.what}{steps}, {_clock(now - self.started)} so far{rest}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def say(text: str, *, aside: bool = False) -> None:

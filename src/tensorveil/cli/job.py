@@ -121,33 +121,18 @@ def _path(found: Any) -> Path:
     return found if isinstance(found, Path) else Path(_text(found))
 
 
-READERS: dict[str, Callable[[Any], Any]] = {
-    "input": _path,
-    "modes": _names,
-    "value": _text,
-    "bounds": _two_numbers,
-    "unit": _text,
-    "epsilon": _number,
-    "delta": _number,
-    "at_most": _whole,
-    "expected_count": _whole,
-    "model": _text,
-    "rank": _sizes,
-    "mechanism": _text,
-    "ledger": _path,
-    "dataset": _text,
-    "out": _path,
-    "format": _text,
-    "columns": _names,
-    "bin": _pairs,
-    "labels": _pairs,
-    "public_labels": _names_of_all,
-    "features": _pairs,
-    "shape": _sizes,
-    "first_index": _whole,
-    "duplicates": _text,
-    "seed": _whole,
+NAMES_OF_READERS: dict[Callable[[Any], Any], str] = {
+    _path: "input ledger out",
+    _names: "modes columns",
+    _text: "value unit model mechanism dataset format duplicates",
+    _two_numbers: "bounds",
+    _number: "epsilon delta",
+    _whole: "at_most expected_count first_index seed",
+    _sizes: "rank shape",
+    _pairs: "bin labels features",
+    _names_of_all: "public_labels",
 }
+READERS = {name: reader for reader, names in NAMES_OF_READERS.items() for name in names.split()}
 
 
 def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:

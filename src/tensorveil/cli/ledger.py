@@ -1,7 +1,5 @@
 """`tensorveil ledger`: create, show, raise and export budgets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

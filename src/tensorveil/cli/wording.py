@@ -1,7 +1,5 @@
 """Errors of the library in the words of the command line: options instead of parameters."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

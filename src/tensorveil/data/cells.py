@@ -1,8 +1,5 @@
-"""Observations by cell: sorted, where each cell begins, and several observations of one cell merged."""
+"""Observations by cell: sorted, and where each cell begins."""
 
-from __future__ import annotations
-
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,24 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
-from tensorveil.errors import InputError, SizeError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
+from tensorveil.arrays import Coordinates, Integers
+from tensorveil.errors import SizeError
 
 KEY_LIMIT = 2**63  # a key counts from 0 to below this, so that it fits int64
-
-
-class RepeatedCellsError(InputError):
-    """Cells occur more than once; `rows` are the numbers of the rows that repeat an earlier one."""
-
-    def __init__(self, message: str, rows: Integers) -> None:
-        super().__init__(message)
-        self.rows = rows
-
-    def __reduce__(self) -> tuple[type[RepeatedCellsError], tuple[str, Integers]]:
-        return type(self), (str(self), self.rows)
 
 
 def canonical_order(
@@ -36,13 +19,7 @@ def canonical_order(
     """Row numbers that sort observations by coordinates, and within one cell by their numbers.
 
     In this order, observations depend on which of them there are and not on the order of their rows.
-
-    Parameters
-    ----------
-    coordinates : array, one row per observation
-    shape : sizes of the modes
-    numbers : one whole number per observation, from 0 to size - 1; without them, rows of one cell keep their order
-    size : see `numbers`
+    Numbers are from 0 to size - 1; without them, rows of one cell keep their order.
 
     Examples
     --------
@@ -50,8 +27,8 @@ def canonical_order(
     array([1, 2, 0])
     """
     if numbers is None:
-        return _stable_order(tuple(coordinates.T), shape)
-    return _stable_order((*coordinates.T, numbers), (*shape, size))
+        return stable_order(tuple(coordinates.T), shape)
+    return stable_order((*coordinates.T, numbers), (*shape, size))
 
 
 def cell_starts(coordinates: NDArray[Any]) -> Integers:
@@ -67,42 +44,7 @@ def cell_starts(coordinates: NDArray[Any]) -> Integers:
     return np.flatnonzero(new)
 
 
-def merge_cells(
-    coordinates: Coordinates, values: Floats, shape: tuple[int, ...], duplicates: str
-) -> tuple[Coordinates, Floats]:
-    """Observations with every cell once: the mean of those that share a cell, or an error if any do.
-
-    A mean depends on which values it is taken over and not on the order of the rows, down to the last bit: values are
-    added in ascending order. It is finite because it lies between the smallest and the largest value of its cell.
-    """
-    columns = tuple(coordinates.T)
-    if math.prod(shape) <= KEY_LIMIT:
-        (key,) = _keys(columns, shape, KEY_LIMIT)
-        key.sort()  # several times as fast as finding an order, and most data repeat no cell
-        if not (key[1:] == key[:-1]).any():
-            return coordinates, values
-    order = _stable_order(columns, shape, np.argsort(values) if duplicates == "mean" else None)
-    starts = cell_starts(coordinates.take(order, axis=0))
-    if len(starts) == len(values):
-        return coordinates, values
-    if duplicates == "error":
-        rows = np.sort(np.delete(order, starts))  # the order is stable: each cell's first row starts its run
-        raise RepeatedCellsError(
-            f"every cell must occur once, got {len(rows)} repeated, the first in row {rows[0]}; "
-            'pass duplicates="keep" to keep all, or duplicates="mean" to average them',
-            rows,
-        )
-    values = values[order]
-    counts = np.diff(starts, append=len(values))
-    lasts = starts + counts - 1
-    # a power of two scales each cell to below 1, so that no sum overflows and no other bit changes
-    exponents = np.frexp(np.maximum(-values[starts], values[lasts]))[1]
-    scaled = np.ldexp(values, -np.repeat(exponents, counts))
-    means = np.clip(np.add.reduceat(scaled, starts) / counts, scaled[starts], scaled[lasts])
-    return coordinates[order[starts]], np.ldexp(means, exponents)
-
-
-def _stable_order(columns: Sequence[NDArray[Any]], sizes: Sequence[int], order: Integers | None = None) -> Integers:
+def stable_order(columns: Sequence[NDArray[Any]], sizes: Sequence[int], order: Integers | None = None) -> Integers:
     """Row numbers that sort rows by their columns in turn; rows that are equal keep their place in `order`.
 
     A radix sort, least significant key first. Each key shares its int64 with the row's place, so that plain sorting,
@@ -115,7 +57,7 @@ def _stable_order(columns: Sequence[NDArray[Any]], sizes: Sequence[int], order: 
     places = np.arange(rows)
     if order is None and _ascending(columns):
         return places
-    for key in _keys(columns, sizes, KEY_LIMIT >> bits):
+    for key in keys(columns, sizes, KEY_LIMIT >> bits):
         packed = key if order is None else key[order]
         packed <<= bits
         packed |= places
@@ -125,7 +67,7 @@ def _stable_order(columns: Sequence[NDArray[Any]], sizes: Sequence[int], order: 
     return places if order is None else order
 
 
-def _keys(columns: Sequence[NDArray[Any]], sizes: Sequence[int], limit: int) -> Iterator[Integers]:
+def keys(columns: Sequence[NDArray[Any]], sizes: Sequence[int], limit: int) -> Iterator[Integers]:
     """Columns folded into few keys, each from 0 to below `limit`, the least significant first."""
     key, scale = columns[-1].astype(np.int64), sizes[-1]
     for column, size in zip(columns[-2::-1], sizes[-2::-1], strict=True):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.data import tables
 from tensorveil.data.readers.labels import coordinates_of
 from tensorveil.errors import InputError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from tensorveil.data.observations import Observations
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOST_CATEGORIES = 100  # of one column; more are names rather than kinds
 MOST_COLUMNS = 1000
@@ -51,12 +50,9 @@ class Features:
     Attributes
     ----------
     matrix : array (indices of the mode, columns)
-    columns : tuple of str
-        What each number is; `genre=drama` is 1 where the column `genre` says drama, else 0.
-    name : str
-        The name of the file, or "a table", "a matrix".
-    sha256 : str
-        Of the file's bytes, or of the matrix as little-endian floats, row by row.
+    columns : what each number is; `genre=drama` is 1 where the column `genre` says drama, else 0
+    name : the name of the file, or "a table", "a matrix"
+    sha256 : of the file's bytes, or of the matrix as little-endian floats, row by row
     """
 
     matrix: Floats

@@ -1,7 +1,5 @@
 """Names and labels of the modes of a tensor, as a caller gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
-from tensorveil.data import cells, tables
+from tensorveil.arrays import Floats
+from tensorveil.data import cells, merging, tables
 from tensorveil.data import modes as tensor_modes
 from tensorveil.errors import InputError
 
-Floats = NDArray[np.float64]
 Labels = NDArray[Any]
 
 DUPLICATES = ("error", "keep", "mean")
@@ -84,7 +84,7 @@ class Observations:
         if len(numbers) == 0:
             raise InputError("observations must hold at least one entry, got none; check the source")
         if duplicates != "keep":
-            where, numbers = cells.merge_cells(where, numbers, self._shape, duplicates)
+            where, numbers = merging.merge_cells(where, numbers, self._shape, duplicates)
         self._coordinates = _frozen(where, coordinates)
         self._values = _frozen(numbers, values)
 
@@ -290,7 +290,7 @@ class Observations:
         """A dense array with `missing` in the unobserved cells."""
         checks.dense_size(self._shape, max_cells, "keep it sparse")
         if self._duplicates == "keep":
-            cells.merge_cells(self._coordinates, self._values, self._shape, "error")
+            merging.merge_cells(self._coordinates, self._values, self._shape, "error")
         dense = np.full(self._shape, missing)
         dense[tuple(self._coordinates.T)] = self._values
         return dense

@@ -3,20 +3,16 @@
 They are computed from the data without noise, so a private mechanism must not use them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @final
@@ -40,7 +36,7 @@ class MinMaxScaling:
             raise InputError(f"low must be below high, got {low} and {high}; a constant cannot be scaled to [0, 1]")
 
     @classmethod
-    def of(cls, values: ArrayLike) -> MinMaxScaling:
+    def of(cls, values: ArrayLike) -> Self:
         """The scaling from the smallest and the largest of the values."""
         array = np.asarray(values, dtype=np.float64)
         if array.size == 0:
@@ -82,7 +78,7 @@ class BiScaling:
     slice_beta: Floats
 
     @classmethod
-    def of(cls, observations: Observations, slice_mode: int = -1, iterations: int = 20) -> BiScaling:
+    def of(cls, observations: Observations, slice_mode: int = -1, iterations: int = 20) -> Self:
         """Centres and scales of the observations' own rows and columns, slice by slice."""
         if observations.order != 3:
             raise InputError(

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Floats = NDArray[np.float64]
 Labels = NDArray[Any]
 
 
@@ -90,7 +90,7 @@ def value_column(column: pa.ChunkedArray, name: str) -> Floats:
         ) from error
 
 
-def encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple[NDArray[np.int64], Labels]:
+def encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple[Integers, Labels]:
     """Indices into the mode's labels, and the labels."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -144,7 +144,7 @@ def check_label_kind(column: Any, name: str, *, numbers: bool = False) -> None:
         )
 
 
-def sorted_labels(codes: NDArray[np.int64], labels: pa.Array) -> tuple[NDArray[np.int64], Labels]:
+def sorted_labels(codes: Integers, labels: pa.Array) -> tuple[Integers, Labels]:
     """Labels sorted, and the codes renumbered to match; a code of -1 stays."""
     import pyarrow.compute as pc
 
@@ -168,7 +168,7 @@ def plain_column(column: Any) -> Any:
     return _plain_texts(column)
 
 
-def distinct(column: Any) -> tuple[NDArray[np.int64], pa.Array]:
+def distinct(column: Any) -> tuple[Integers, pa.Array]:
     """Each row's number among the distinct cells of a column, -1 where empty, and these cells.
 
     The cells are in order of appearance, which is private: sort them before they become labels.

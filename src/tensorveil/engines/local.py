@@ -1,20 +1,18 @@
 """Work on shards in this process, with threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Integers
 from tensorveil.kernels.cores import available_cores
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
-Parts = tuple[NDArray[np.int64], ...]
+Parts = tuple[Integers, ...]
 
 
 class Engine(Protocol):

@@ -1,20 +1,16 @@
 """Descent on noisy gradients with known noise: the state of a factor model, and its updates. Reads no data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Self, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats
 from tensorveil.kernels import hashing
 from tensorveil.models.algebra import mode_product, unfold
 from tensorveil.models.factor_model import LARGEST_PARAMETER, FactorModel, ModelFamily
-
-Floats = NDArray[np.float64]
 
 TINY = 1e-30
 SMALLEST_SPREAD = 2.0**-7
@@ -40,7 +36,7 @@ class Moments:
     counts: list[Floats]
 
     @classmethod
-    def of(cls, number: float, total: float, squares: float, variance: float, counts: list[Floats]) -> Moments:
+    def of(cls, number: float, total: float, squares: float, variance: float, counts: list[Floats]) -> Self:
         """From a number of values, their sum and sum of squares, the latter two with noise of this variance."""
         count = max(number, math.sqrt(variance), TINY)
         uncertain = math.sqrt(variance) / count
@@ -73,7 +69,7 @@ class NoisyDescent:
     weights: tuple[Floats, ...]  # of the indices of each mode: their shares of the observations
 
     @classmethod
-    def start(cls, family: ModelFamily, shape: tuple[int, ...], moments: Moments) -> NoisyDescent:
+    def start(cls, family: ModelFamily, shape: tuple[int, ...], moments: Moments) -> Self:
         """Pseudo-random numbers, the same in every run: a hash of block and position."""
         blocks = []
         for number, block in enumerate(family.block_shapes(shape)):
@@ -141,11 +137,11 @@ class NoisyDescent:
         first = FIRST_MOVE if self.core is None else FIRST_MOVE * CORE_MOVE
         return float(first * (last / FIRST_MOVE) ** (step / max(steps - 1, 1)))
 
-    def balanced(self, smallest: float, exactly: bool = False) -> NoisyDescent:
+    def balanced(self, smallest: float, exactly: bool = False) -> Self:
         """The same tensor with components of equal size in all blocks, with weak ones raised."""
         return self._balanced_cp(smallest, exactly) if self.core is None else self._balanced_tucker(smallest, exactly)
 
-    def _balanced_cp(self, smallest: float, exactly: bool) -> NoisyDescent:
+    def _balanced_cp(self, smallest: float, exactly: bool) -> Self:
         norms = np.array([np.sqrt(np.diag(gram)) for gram in self.grams()]) + TINY
         sizes, least = norms.prod(axis=0), smallest * self.level / math.sqrt(norms.shape[1])
         sizes = np.full_like(sizes, least) if exactly else np.maximum(sizes, least)
@@ -153,7 +149,7 @@ class NoisyDescent:
         factors = tuple(factor / norm * root for factor, norm in zip(self.factors, norms, strict=True))
         return replace(self, factors=factors)
 
-    def _balanced_tucker(self, smallest: float, exactly: bool) -> NoisyDescent:
+    def _balanced_tucker(self, smallest: float, exactly: bool) -> Self:
         """Orthogonal factors, the core rotated to its higher-order singular vectors."""
         core, factors = np.asarray(self.core), []
         for mode, factor in enumerate(self.factors):
@@ -181,7 +177,7 @@ class NoisyDescent:
         counts: Sequence[Floats],
         residual_variance: float,
         move: float,
-    ) -> NoisyDescent:
+    ) -> Self:
         """Part of the way to the best linear estimate of each row, given noisy sums of e phi at this state."""
         parts = np.split(sums, model.block_starts[1:])
         lasting = move / (2 - move)  # of the noise's variance, in a moving average

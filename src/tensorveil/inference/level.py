@@ -1,19 +1,12 @@
 """The level and spread of the values, as a released marginal tells them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Self, final
 
 from tensorveil.inference.values.marginal import Marginal
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
-
-Floats = NDArray[np.float64]
 
 WIDE = 3.0  # values beyond three standard deviations are clipped
 
@@ -27,7 +20,7 @@ class Level:
     scale: float
 
     @classmethod
-    def of(cls, marginal: Marginal) -> Level:
+    def of(cls, marginal: Marginal) -> Self:
         """The mean of a marginal, and three of its standard deviations."""
         mean = marginal.mean()
         return cls(mean, min(1.0 + abs(mean), max(WIDE * marginal.std(), 1e-6)))

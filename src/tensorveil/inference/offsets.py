@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats
 from tensorveil.inference.priors import LEVELLED_VARIANCE
 from tensorveil.models.offsets import Offsets
-
-Floats = NDArray[np.float64]
 
 LARGEST_OFFSET_VARIANCE = 1 / 9
 

@@ -1,21 +1,21 @@
 """Joint privacy, on the side of the owners: offset and row of each owner, from the release and the owner's own data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats
 from tensorveil.models.block_features import block_features, largest_feature, typical_feature
 from tensorveil.models.completion import Completion
-from tensorveil.models.draws import PosteriorDraws
-
-Floats = NDArray[np.float64]
+from tensorveil.models.draws import PosteriorDraws, expected_values
 
 OWNER_LIMIT = 4.0  # the most that a row may add to a prediction, on the centred scale, whose range is 2
 LATENT_LIMIT = 6.0  # the same on the latent scale, whose spread is 1
 OFFSET_RIDGE = 4.0  # variance of residuals over that of offsets
+SCALES = np.array(list(product(2.0 ** np.arange(-4, 3, 2), repeat=2)))  # of offset and row, by those of the ridges
+OFFSET_GRID, BISECTIONS = 1024, 30  # for offsets that match the means of values
 ROW_RIDGE = 5.0  # for the row, in units of the features' own size: features explain a fifth of the residuals
 
 
@@ -38,23 +38,86 @@ def with_owners(released: Completion, coordinates: NDArray[np.uint32], centred: 
     values = centred if draws is None else draws.scores(centred)
     residuals = values - released.offsets.at(coordinates)
     solved = np.zeros((released.shape[mode], design.shape[1]))
-    roots = np.zeros((*solved.shape, solved.shape[1])) if draws is not None else None
+    roots, kept = np.zeros((*solved.shape, solved.shape[1])), np.zeros(len(solved))
+    ridges = ridge[None] if draws is None else ridge / np.repeat(SCALES**2, [1, design.shape[1] - 1], axis=1)
+    sigma = 1.0 if draws is None else float(draws.sigmas.mean())
     order = np.argsort(coordinates[:, mode], kind="stable")
     owners, starts = np.unique(coordinates[order, mode], return_index=True)
     for owner, mine in zip(owners, np.split(order, starts[1:]), strict=True):
-        X = design[mine]
-        matrix = X.T @ X + np.diag(ridge)
-        solved[owner] = np.linalg.solve(matrix, X.T @ residuals[mine])
-        if roots is not None:
-            roots[owner] = np.linalg.inv(np.linalg.cholesky(matrix)).T
+        solved[owner], roots[owner], kept[owner] = _regression(design[mine], residuals[mine] / sigma, ridges)
+    solved *= sigma
     limit = OWNER_LIMIT if draws is None else LATENT_LIMIT
     lengths = np.linalg.norm(solved[:, 1:], axis=1, keepdims=True)
     solved[:, 1:] /= np.maximum(1.0, lengths * largest_feature(model, mode) / limit)
     solved[:, 0] = np.clip(solved[:, 0], -limit / 2, limit / 2)
     with_rows = model.with_block(mode, solved[:, 1:])
-    if draws is not None and roots is not None:
+    if draws is not None:
+        latent = released.offsets.at(coordinates) + with_rows.predict(coordinates)
+        parts = [part for part in released.offsets.modes if part is not None]
+        ends = [released.offsets.mean + sum(float(end(part)) for part in parts) for end in (np.min, np.max)]
+        grid = np.linspace(ends[0] - 1.5 * limit, ends[1] + 1.5 * limit, OFFSET_GRID)  # of released numbers alone
+        solved[:, 0] = _matching_offsets(draws, grid, latent, centred, coordinates[:, mode], kept, limit / 2)
         draws = _drawn(draws, model.block_starts[mode], solved, roots, mode)
     return replace(released, offsets=released.offsets.with_mode(mode, solved[:, 0]), factors=with_rows, draws=draws)
+
+
+def _regression(design: Floats, residuals: Floats, ridges: Floats) -> tuple[Floats, Floats, float]:
+    """Coefficients, a root of their covariance, and the share of a mean residual that the offset takes.
+
+    Residuals have variance one around the truth.
+
+    Ridges are averaged by how likely they make the residuals, and by half-Cauchy priors of the scales that they stand
+    for: an owner whose values show neither offset nor row keeps to the release.
+    """
+    inner, right = design.T @ design, design.T @ residuals
+    covariances = np.linalg.inv(inner + np.einsum("ri,ij->rij", ridges, np.eye(len(right))))
+    solved = covariances @ right
+    logs = (np.log(ridges).sum(axis=1) + np.linalg.slogdet(covariances)[1] + solved @ right) / 2
+    if len(ridges) > 1:
+        logs = logs + np.log(SCALES / (1 + SCALES**2)).sum(axis=1)  # of half-Cauchy laws, on a grid of logarithms
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    kept = float(weights @ (1 - ridges[:, 0] * covariances[:, 0, 0]))
+    return weights @ solved, np.linalg.cholesky(np.einsum("r,rij->ij", weights, covariances)), kept
+
+
+def _matching_offsets(
+    draws: PosteriorDraws,
+    grid: Floats,
+    latent: Floats,
+    centred: Floats,
+    owners: NDArray[np.uint32],
+    kept: Floats,
+    limit: float,
+) -> Floats:
+    """Offsets by which predictions of the owners' own entries have the mean of their values, shrunk to the release's.
+
+    Residuals of scores have a mean of zero only if the released scale is right. With few slices it may be far from it,
+    but every owner knows the own values.
+
+    Parameters
+    ----------
+    grid : latent means at which expected values are computed; of no owner, or the data of several would meet
+    latent : released latent means of the entries
+    kept : the share of the way from the release's mean to the own mean, by owner; 0 without entries
+    limit : of an offset
+    """
+    each = zip(draws.offsets[:, 0].astype(np.float64), draws.sigmas, draws.knots, strict=True)
+    table = np.mean([expected_values(grid + mean, s, knots, draws.low, draws.high) for mean, s, knots in each], axis=0)
+    counts = np.bincount(owners, minlength=len(kept))
+
+    def means(offsets: Floats) -> Floats:
+        sums = np.bincount(owners, np.interp(latent + offsets[owners], grid, table), len(kept))
+        return np.asarray(sums / np.maximum(counts, 1))
+
+    before, own = means(np.zeros(len(kept))), np.bincount(owners, centred, len(kept)) / np.maximum(counts, 1)
+    wanted = before + kept * (own - before)
+    low, high = np.full(len(kept), -limit), np.full(len(kept), limit)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        below = means(middle) < wanted
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.where(counts > 0, (low + high) / 2, 0.0)
 
 
 def _drawn(draws: PosteriorDraws, start: int, solved: Floats, roots: Floats, mode: int) -> PosteriorDraws:

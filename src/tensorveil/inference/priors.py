@@ -5,8 +5,6 @@ of that. Features explain a part of the offsets. The variances are fitted to rel
 affect accuracy, never privacy.
 """
 
-from __future__ import annotations
-
 MEAN_VARIANCE = 1 / 4
 OFFSET_VARIANCE = 1 / 36
 FEATURE_VARIANCE = 1 / 144  # of the effects of a group of features, all its columns together

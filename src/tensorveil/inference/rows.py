@@ -1,15 +1,12 @@
 """Rows of a block from noisy least-squares statistics whose noise is known."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from tensorveil.arrays import Floats, Integers
 
 
 def posterior_rows(
@@ -49,7 +46,7 @@ class RidgeMatrices:
     vectors: Floats
 
     @classmethod
-    def of(cls, rows: Integers, features: Floats, size: int, ridge: float) -> RidgeMatrices:
+    def of(cls, rows: Integers, features: Floats, size: int, ridge: float) -> Self:
         """Of each entry's row and features; `size` is the number of rows."""
         width = features.shape[1]
         H = np.zeros((size, width, width))

@@ -5,6 +5,8 @@ from numpy.typing import NDArray
 
 from tensorveil.kernels.compiling import compiled
 
+Word = np.uint64
+
 
 @compiled
 def rotate(x: np.uint64, bits: int) -> np.uint64:
@@ -13,9 +15,7 @@ def rotate(x: np.uint64, bits: int) -> np.uint64:
 
 
 @compiled
-def sip_round(
-    a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64
-) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+def sip_round(a: Word, b: Word, c: Word, d: Word) -> tuple[Word, Word, Word, Word]:
     """One round on the four words of state."""
     a = a + b
     b = rotate(b, 13) ^ a
@@ -39,19 +39,16 @@ def hash_rows(rows: NDArray[np.uint32], first: np.uint64, second: np.uint64, has
         b = second ^ np.uint64(0x646F72616E646F6D)
         c = first ^ np.uint64(0x6C7967656E657261)
         d = second ^ np.uint64(0x7465646279746573)
-        for pair in range(words // 2):
-            message = np.uint64(rows[w, 2 * pair]) | (np.uint64(rows[w, 2 * pair + 1]) << np.uint64(32))
+        for pair in range(words // 2 + 1):
+            message = np.uint64(rows[w, 2 * pair]) if 2 * pair < words else np.uint64(0)
+            if pair < words // 2:
+                message |= np.uint64(rows[w, 2 * pair + 1]) << np.uint64(32)
+            else:  # the last one ends with the number of bytes
+                message |= np.uint64((4 * words) & 0xFF) << np.uint64(56)
             d ^= message
             a, b, c, d = sip_round(a, b, c, d)
             a, b, c, d = sip_round(a, b, c, d)
             a ^= message
-        last = np.uint64((4 * words) & 0xFF) << np.uint64(56)
-        if words % 2:
-            last |= np.uint64(rows[w, words - 1])
-        d ^= last
-        a, b, c, d = sip_round(a, b, c, d)
-        a, b, c, d = sip_round(a, b, c, d)
-        a ^= last
         c ^= np.uint64(0xFF)
         for _ in range(4):
             a, b, c, d = sip_round(a, b, c, d)

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.kernels.compiling import compiled
 
-Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 LARGEST = 2**62  # magnitudes saturate here; noise.py says why this is post-processing
@@ -99,8 +99,8 @@ class RowLaw(NamedTuple):
     """
 
     ends: Words
-    stds: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    stds: Floats
+    weights: Floats
     radius: int
     coin: Law
     coin_scale: float
@@ -155,19 +155,7 @@ def table_search(word: int, thresholds: Words, guide: Integers) -> int:
 
 
 @compiled
-def magnitudes(
-    words: Words,
-    thresholds: Words,
-    guide: Integers,
-    shift: int,
-    coarse: int,
-    rate: float,
-    curvature: float,
-    memoryless: bool,
-    signed: bool,
-    noise: Integers,
-    filled: int,
-) -> tuple[int, int]:
+def magnitudes(words: Words, law: Law, signed: bool, noise: Integers, filled: int) -> tuple[int, int]:
     """Fill noise[filled:] from the words; returns how many numbers are filled and how many words they took.
 
     When the words run out inside a number, that number is left for the next call, which must be handed the words that
@@ -177,6 +165,7 @@ def magnitudes(
     `memoryless`: V past the end of the table goes on from there with a new word (the geometric law).
     `coarse`: m is halved that many times, rounding down (scales below the table's).
     """
+    thresholds, guide, shift, coarse, rate, curvature, memoryless = law
     D = np.int64(1) << shift
     last = thresholds.size - 1
     most = (LARGEST >> shift) - 1
@@ -235,10 +224,9 @@ def magnitudes(
 
 
 @compiled
-def row_excess(
-    rows: Integers, scale: float, stds: NDArray[np.float64], weights: NDArray[np.float64], radius: float
-) -> NDArray[np.float64]:
+def row_excess(rows: Integers, scale: float, law: RowLaw) -> Floats:
     """For each row k the logarithm of mixture(|k|) / exp(-|k| / scale), at least 0; infinite from the radius on."""
+    stds, weights = law.stds, law.weights
     result, logs = np.empty(rows.shape[0]), np.empty(stds.size)
     for i in range(rows.shape[0]):
         total = 0.0
@@ -254,7 +242,7 @@ def row_excess(
             total = larger
         squared = (total + lost) / (scale * scale)
         r = math.sqrt(squared)
-        if not r < radius:
+        if not r < law.radius:
             result[i] = np.inf
             continue
         largest = -np.inf
@@ -270,7 +258,7 @@ def row_excess(
 
 
 @compiled
-def add_on_grid(statistic: Integers, noise: Integers, grid: float, limit: int, released: NDArray[np.float64]) -> None:
+def add_on_grid(statistic: Integers, noise: Integers, grid: float, limit: int, released: Floats) -> None:
     """released = clamp(clamp(statistic) + noise) * grid, both to [-limit, limit]; with limit 2^61 nothing overflows."""
     for i in range(statistic.size):
         total = min(max(statistic[i], -limit), limit) + noise[i]  # [L7]

@@ -117,7 +117,7 @@ class Code:
 
     def fill(self, value: Any, lanes: int) -> Any:
         """A vector of one number."""
-        kind = ir.VectorType(self.number, lanes)
+        kind = ir.VectorType(value.type, lanes)
         first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, INT32(0))
         mask = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
         return self.builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), mask)
@@ -192,6 +192,36 @@ class Code:
         low = b.fadd(picked(first, second, [0, 4, 2, 6]), picked(first, second, [1, 5, 3, 7]))
         high = b.fadd(picked(third, fourth, [0, 4, 2, 6]), picked(third, fourth, [1, 5, 3, 7]))
         return b.fadd(picked(low, high, [0, 1, 4, 5]), picked(low, high, [2, 3, 6, 7]))
+
+    def eight_sums(self, vectors: Sequence[Any]) -> Any:
+        """Sums of all lanes of each of eight vectors of single numbers: neighbours, then pairs, then halves."""
+        b = self.builder
+
+        def added(first: Any, other: Any, places: list[int], others: list[int]) -> Any:
+            kind = ir.VectorType(INT32, 8)
+            one, two = (b.shuffle_vector(first, other, ir.Constant(kind, where)) for where in (places, others))
+            return b.fadd(one, two)
+
+        while len(vectors) > 2:
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [added(one, two, [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]) for one, two in pairs]
+        return added(vectors[0], vectors[1], [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
+
+    def quads(self, array: Any, places: Any) -> list[Any]:
+        """Four vectors of eight single numbers: array[places], and those one, two and three places later."""
+        b, kind = self.builder, ir.VectorType(INT32, 8)
+
+        def picked(first: Any, other: Any, where: list[int]) -> Any:
+            return b.shuffle_vector(first, other, ir.Constant(kind, where))
+
+        fours = [self.load(array, b.zext(b.extract_element(places, INT32(lane)), INT64), 4) for lane in range(8)]
+        wide = [picked(fours[lane], fours[lane + 4], list(range(8))) for lane in range(4)]
+        low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+        found = []
+        for part in (low, high):
+            one, two = picked(wide[0], wide[1], part), picked(wide[2], wide[3], part)
+            found += [picked(one, two, [0, 1, 8, 9, 4, 5, 12, 13]), picked(one, two, [2, 3, 10, 11, 6, 7, 14, 15])]
+        return found
 
     def truncate(self, vector: Any) -> Any:
         """Doubles rounded towards zero."""

@@ -1,11 +1,10 @@
 """`mechanism="auto"`: the choice of a mechanism from public facts, with the reason."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 
 from tensorveil import checks
+from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.gradient import GradientPerturbation
 from tensorveil.mechanisms.input import InputPerturbation
@@ -65,7 +64,7 @@ def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mech
 def foreign_parts(mechanism: Mechanism, family: ModelFamily) -> tuple[str, ...]:
     """Names of what is not this library's own among a mechanism, those that it runs inside, and the model's family.
 
-    Their code runs beside private values: a mechanism holds the vault, and a query builds models of the family.
+    Their code runs beside private values: a mechanism holds the vault, and a query reads models of the family.
     """
     return (*_foreign_mechanisms(mechanism), *(() if type(family) in (CP, Tucker) else (type(family).__qualname__,)))
 
@@ -99,10 +98,11 @@ def choose(name: str, request: Request) -> Choice:
             InputPerturbation(),
             "under 'value' coordinates are public, so each value is perturbed once and inference costs nothing",
         )
-    if request.delta > 0 and kind != "slice" and request.count_or_guess >= LONG_ROWS * max(request.shape):
+    gradients = WithOffsets(GradientPerturbation())
+    long_rows = request.count_or_guess >= LONG_ROWS * max(request.shape)
+    if request.delta > 0 and kind != "slice" and long_rows and _affordable(gradients, request):
         return Choice(
-            WithOffsets(GradientPerturbation()),
-            "there are enough observations per index for noisy gradients to find factors in addition to offsets",
+            gradients, "there are enough observations per index for noisy gradients to find factors beside offsets"
         )
     return Choice(
         SumPerturbation(),
@@ -110,3 +110,12 @@ def choose(name: str, request: Request) -> Choice:
         if kind == "slice"
         else f"under {kind!r}, sums over many observations need the least noise to protect one unit",
     )
+
+
+def _affordable(mechanism: Mechanism, request: Request) -> bool:
+    """Whether the budget covers a mechanism: at a large epsilon, a small delta does not cover its finite precision."""
+    try:
+        mechanism.design(request)
+    except InputError:
+        return False
+    return True

@@ -29,6 +29,7 @@ from tensorveil.privacy.vault import Pattern, Vault
 
 Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
 
+MOST_TRIES = 8  # of smaller budgets for an inner mechanism; at a large epsilon the first is 0.1 % too large
 MARGIN = 2e-4  # of epsilon: composing many Gaussian stages rounds up more than composing the one they amount to
 
 
@@ -197,17 +198,20 @@ def ideal_budget(epsilon: float, delta: float, coordinates: int) -> tuple[float,
     """The budget for ideal Gaussian noise, after subtracting the cost of the sampler's finite precision.
 
     With ideal noise (epsilon', delta'), the sampler gives (epsilon' + N a, e^(N a) delta' + (1 + e^epsilon) N b), where
-    N is the number of coordinates that get Gaussian noise in the whole run (docs/proofs/noise.md).
+    N is the number of coordinates that get Gaussian noise in the whole run (docs/proofs/noise.md). If delta does not
+    cover that at so large an epsilon, less of epsilon is spent, down to half of it.
     """
-    loss = coordinates * GAUSSIAN_EPSILON
-    left = (delta - (1 + math.exp(min(epsilon, 700.0))) * coordinates * GAUSSIAN_DELTA) * math.exp(-loss)
-    if coordinates and delta > 0 and (left < delta / 2 or loss > epsilon / 2):
-        needed = 2 * (1 + math.exp(min(epsilon, 700.0))) * coordinates * GAUSSIAN_DELTA
+    if not coordinates or delta == 0:
+        return epsilon, delta
+    loss, missed = coordinates * GAUSSIAN_EPSILON, coordinates * GAUSSIAN_DELTA
+    affordable = min(epsilon, math.log(max(delta / (2 * missed) - 1, 1e-300)))  # missed deltas are at most half
+    if affordable < epsilon / 2 or loss > affordable / 2:
+        needed = 2 * (1 + math.exp(min(epsilon / 2, 700.0))) * missed
         raise InputError(
             f"delta must be above {needed:.2g} to cover the finite precision of {coordinates:,} noisy numbers, "
             f"got {delta!r}; use a larger delta, a smaller epsilon or a smaller rank"
         )
-    return (epsilon - loss, left) if delta > 0 else (epsilon, delta)
+    return affordable - loss, (delta - (1 + math.exp(affordable)) * missed) * math.exp(-loss)
 
 
 def price(events: tuple[Event, ...], request: Request, coordinates: int) -> float:
@@ -272,6 +276,14 @@ def budget_with(
         # pure and Gaussian stages: epsilons are added, which is never too little
         events = split_budget(replace(request, epsilon=request.epsilon * (1 - inner_share)), shares, total)
         plan = inner_plan(request.epsilon * inner_share)
+    for _ in range(MOST_TRIES):
+        # the inner plan has its own, smaller, cost of finite precision: at a large epsilon its noise is then too small
+        cost = price((*events, *plan.events), request, total)
+        if cost <= request.epsilon:
+            break
+        budget = plan.epsilon * (request.epsilon / cost) ** 2
+        plan = inner_plan(budget)
+        total = max(total, coordinates + plan.gaussian_coordinates)
     return events, plan, total
 
 

@@ -1,35 +1,16 @@
 """Gradient perturbation: noisy clipped gradients of all blocks at a released state; the rest is post-processing."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError
-from tensorveil.inference.descent import (
-    LAST_MOVE,
-    LAST_ROW_MOVE,
-    SMALLEST_COMPONENT,
-    UNCLIPPED,
-    Moments,
-    NoisyDescent,
-    believed_counts,
-)
-from tensorveil.mechanisms.base import (
-    MARGIN,
-    Design,
-    Mechanism,
-    Progress,
-    ideal_budget,
-    need_unit,
-    no_progress,
-    split_budget,
-)
+from tensorveil.inference import descent
+from tensorveil.mechanisms import base
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
@@ -45,8 +26,6 @@ from tensorveil.privacy.queries.moments import COUNT_WEIGHT, Counts, UnitMoments
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault
-
-Floats = NDArray[np.float64]
 
 FORMS = ("gaussian", "rows")
 LEVEL = "level"  # the name of the first stage
@@ -74,7 +53,7 @@ class Settings:
 
 @final
 @dataclass(frozen=True)
-class GradientPerturbation(Mechanism):
+class GradientPerturbation(base.Mechanism):
     """Gradient descent on clipped gradients with noise on every block.
 
     Parameters
@@ -95,7 +74,7 @@ class GradientPerturbation(Mechanism):
     steps: int | None = None
     sampling_probability: float = 1.0
 
-    def design(self, request: Request) -> Design:
+    def design(self, request: Request) -> base.Design:
         form = self._form(request)
         parameters = sum(math.prod(block) for block in request.family.block_shapes(request.shape))
         check_parameters(parameters)
@@ -115,10 +94,10 @@ class GradientPerturbation(Mechanism):
         if form == "gaussian" and request.delta == 0:
             raise InputError('delta must be above 0 for form "gaussian", got 0; give e.g. delta=1e-6, or form="rows"')
         if form == "rows":
-            need_unit("rows", request.unit, ("value", "entry"), 'use form="gaussian" with delta above 0')
+            base.need_unit("rows", request.unit, ("value", "entry"), 'use form="gaussian" with delta above 0')
         return form
 
-    def _gaussian(self, request: Request, parameters: int) -> Design:
+    def _gaussian(self, request: Request, parameters: int) -> base.Design:
         share, unit = self.sampling_probability, request.unit
         counted = _counted(request)
         moved, norm = _moved(unit), _moments_norm(unit, len(counted))
@@ -128,7 +107,7 @@ class GradientPerturbation(Mechanism):
             loss = (1 + math.exp(min(request.epsilon, 700.0))) * GAUSSIAN_DELTA * parameters
             steps = max(1, min(wanted, math.floor(0.4 * request.delta / loss)))
         coordinates = _moments_size(unit) + sum(request.shape[mode] for mode in counted) + steps * parameters
-        (whole,) = split_budget(request, [1.0], coordinates)
+        (whole,) = base.split_budget(request, [1.0], coordinates)
         if not isinstance(whole, GaussianEvent):
             raise InputError('delta must be above 0 for form "gaussian", got 0; use a larger delta')
         part = _level_share(request, whole.noise_multiplier * moved * norm, power=2)
@@ -137,10 +116,10 @@ class GradientPerturbation(Mechanism):
         each: Event = GaussianEvent(z_step, steps)
         z, z_level = z_step * moved, first.noise_multiplier * moved
         if share < 1:
-            epsilon, delta = ideal_budget(request.epsilon, request.delta, coordinates)
+            epsilon, delta = base.ideal_budget(request.epsilon, request.delta, coordinates)
             z = calibrate(
                 lambda noise: [first, SampledGaussianEvent(noise, share, steps, unit.coordinates_public)],
-                epsilon * (1 - MARGIN),
+                epsilon * (1 - base.MARGIN),
                 delta,
             )
             each = SampledGaussianEvent(z, share, steps, unit.coordinates_public)
@@ -150,31 +129,20 @@ class GradientPerturbation(Mechanism):
                 "use more steps or a smaller epsilon"
             )
         settings = Settings("gaussian", steps, share, z_level, z)
-        stages = (
-            Stage(
-                LEVEL,
-                "gradient-joint",
-                first,
-                Sensitivity(moved * norm, Norm.L2, "centred values"),
-                Law.GAUSSIAN,
-                f"mean, mean square{' and counts' if counted else ''}",
-            ),
-            Stage(
-                _steps_name(settings),
-                "gradient-joint" if share == 1 else "gradient-sampled",
-                each,
-                Sensitivity(
-                    None,
-                    Norm.L2,
-                    f"{_in_norms(unit)} (L2), m = clip norm of a unit's joint gradient, set by the released state",
-                ),
-                Law.GAUSSIAN,
-                f"all {parameters:,} numbers of the model",
-            ),
+        level = Sensitivity(moved * norm, Norm.L2, "centred values")
+        rule = f"{_in_norms(unit)} (L2), m = clip norm of a unit's joint gradient, set by the released state"
+        joint, theorem = Sensitivity(None, Norm.L2, rule), "gradient-joint" if share == 1 else "gradient-sampled"
+        moments, model = (
+            f"mean, mean square{' and counts' if counted else ''}",
+            f"all {parameters:,} numbers of the model",
         )
-        return Design(stages, settings, coordinates, _trusted(unit))
+        stages = (
+            Stage(LEVEL, "gradient-joint", first, level, Law.GAUSSIAN, moments),
+            Stage(_steps_name(settings), theorem, each, joint, Law.GAUSSIAN, model),
+        )
+        return base.Design(stages, settings, coordinates, _trusted(unit))
 
-    def _rows(self, request: Request) -> Design:
+    def _rows(self, request: Request) -> base.Design:
         steps, unit = self.steps or ROW_STEPS, request.unit
         moved, norm = _moved(unit), _moments_norm(unit)
         blocks = _block_names(request, steps)
@@ -183,56 +151,29 @@ class GradientPerturbation(Mechanism):
         counted = _counted(request)
         first, *counting = accounting.shares(first, [1.0] + [0.5 / len(request.shape)] * len(counted))
         budgets = accounting.shares(rest, [1.0] * len(blocks) * steps)[: len(blocks)]  # rounded down: no sum is above
-        stages = [
-            Stage(
-                LEVEL,
-                "gradient-rows",
-                PureEvent(first),
-                Sensitivity(moved * norm, Norm.ROWS, "centred values"),
-                Law.ROWS,
-                "mean and mean square",
-            )
-        ]
-        stages += [
-            Stage(
-                _counts_name(request, mode),
-                "gradient-rows",
-                PureEvent(budget),
-                Sensitivity(1.0, Norm.L1, "observations"),
-                Law.LAPLACE,
-                "observations of each index",
-            )
-            for mode, budget in zip(counted, counting, strict=True)
-        ]
-        stages += [
-            Stage(
-                name,
-                "gradient-rows",
-                PureEvent(budget, steps),
-                Sensitivity(
-                    None,
-                    Norm.ROWS,
-                    f"{_in_norms(unit)} (L2, one row), m = clip norm of an entry's row gradient, "
-                    "set by the released state",
-                ),
-                Law.ROWS,
-                "rows",
-            )
-            for name, budget in zip(blocks, budgets, strict=True)
-        ]
-        return Design(tuple(stages), Settings("rows", steps), 0, _trusted(unit))
+        theorem, level = "gradient-rows", Sensitivity(moved * norm, Norm.ROWS, "centred values")
+        observed = Sensitivity(1.0, Norm.L1, "observations")
+        rule = f"{_in_norms(unit)} (L2, one row), m = clip norm of an entry's row gradient, set by the released state"
+        stages = [Stage(LEVEL, theorem, PureEvent(first), level, Law.ROWS, "mean and mean square")]
+        for mode, budget in zip(counted, counting, strict=True):
+            name, event = _counts_name(request, mode), PureEvent(budget)
+            stages.append(Stage(name, theorem, event, observed, Law.LAPLACE, "observations of each index"))
+        for name, budget in zip(blocks, budgets, strict=True):
+            row = Sensitivity(None, Norm.ROWS, rule)
+            stages.append(Stage(name, theorem, PureEvent(budget, steps), row, Law.ROWS, "rows"))
+        return base.Design(tuple(stages), Settings("rows", steps), 0, _trusted(unit))
 
-    def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
+    def run(self, vault: Vault, plan: Plan, progress: base.Progress = base.no_progress) -> Completion:
         request, settings = plan.request, plan.settings
         gaussian, steps = settings.form == "gaussian", settings.steps
         size = _usual_size(vault, request)
         moments = _ask_moments(vault, request, settings, size)
         counts = [*moments.counts, np.array([moments.counts[0].sum()])]  # the last of the core
-        state = NoisyDescent.start(request.family, vault.shape, moments)
+        state = descent.NoisyDescent.start(request.family, vault.shape, moments)
         model = state.model()
         for step in range(steps):
             progress("gradient steps", step, steps)
-            state = state.balanced(SMALLEST_COMPONENT) if step else state
+            state = state.balanced(descent.SMALLEST_COMPONENT) if step else state
             model = state.model()
             if gaussian:
                 mode = vault.unit.mode_number if vault.unit.whole_slices else None
@@ -241,8 +182,8 @@ class GradientPerturbation(Mechanism):
             else:
                 norms, left = state.clip_norms(moments.spread), 1.0
                 sums, variances = _ask_rows(vault, request, settings, model, moments.mean, norms, counts)
-            move = state.move(step, steps, LAST_MOVE if gaussian else LAST_ROW_MOVE)
-            curved = [UNCLIPPED * settings.sampling_probability * left * count for count in counts]
+            move = state.move(step, steps, descent.LAST_MOVE if gaussian else descent.LAST_ROW_MOVE)
+            curved = [descent.UNCLIPPED * settings.sampling_probability * left * count for count in counts]
             # what is summed is minus the gradient, of which the normal equations need half
             state = state.moved(model, sums / 2, [v / 4 for v in variances], curved, left * moments.spread**2, move)
         progress("gradient steps", steps, steps)
@@ -312,7 +253,7 @@ def _usual_size(vault: Vault, request: Request) -> float:
     return max(1.0, min(count / vault.shape[unit.mode_number], unit.at_most or math.inf))
 
 
-def _ask_moments(vault: Vault, request: Request, settings: Settings, size: float) -> Moments:
+def _ask_moments(vault: Vault, request: Request, settings: Settings, size: float) -> descent.Moments:
     """The released mean and spread of the values, and the counts of all indices, public or released."""
     unit, gaussian = vault.unit, settings.form == "gaussian"
     counted = _counted(request)
@@ -328,11 +269,11 @@ def _ask_moments(vault: Vault, request: Request, settings: Settings, size: float
     elif gaussian:
         scale = size / COUNT_WEIGHT
         variance = (answer.law.scale * scale) ** 2
-        counts = [believed_counts(table * scale, variance, number * size) for table in tables]
+        counts = [descent.believed_counts(table * scale, variance, number * size) for table in tables]
     else:
         asked = vault.answers([_counts_name(request, mode) for mode in counted], Counts(len(counted)))
-        counts = [believed_counts(table.values, table.variance, number * size) for table in asked]
-    return Moments.of(number, float(head[-2]), float(head[-1]) + number / 2, answer.variance, counts)
+        counts = [descent.believed_counts(table.values, table.variance, number * size) for table in asked]
+    return descent.Moments.of(number, float(head[-2]), float(head[-1]) + number / 2, answer.variance, counts)
 
 
 def _ask_joint(

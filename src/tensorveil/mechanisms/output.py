@@ -1,26 +1,16 @@
 """Output perturbation: least-squares rows of a block, released with noise scaled to their exact sensitivity."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 from tensorveil.inference.rows import RidgeMatrices
-from tensorveil.mechanisms.base import (
-    Design,
-    Mechanism,
-    Progress,
-    budget_with,
-    need_unit,
-    no_progress,
-    split_budget,
-)
+from tensorveil.mechanisms import base
 from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CPModel
@@ -28,17 +18,17 @@ from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.models.tucker import TuckerModel
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.bounds import VALUE_STEPS
+from tensorveil.privacy.noise.source import GRID_BITS
 from tensorveil.privacy.plan import Plan, Request
-from tensorveil.privacy.queries.contributions import check_width
-from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS, ExactRows, feature_bits, row_features
+from tensorveil.privacy.queries.rows.exact_rows import MOST_BITS, ExactRows, row_features
+from tensorveil.privacy.queries.rows.own_rows import check_width
 from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 FIRST = "first stage"  # what the names of the first mechanism's stages begin with
 FLOAT_MARGIN = 1 + 2.0**-40  # covers the last bits of a division
+VALUE_BITS = VALUE_STEPS.bit_length() - 1
 LARGEST_MULTIPLIER = 2.0**20  # beyond it the grid would be too coarse
 VALUE_CHANGE = 2.0  # one centred value, replaced, moves by at most this
 TYPICAL_OFFSET = 0.1  # mean square of the offsets of a mode; generic
@@ -65,7 +55,7 @@ class Settings:
 
 @final
 @dataclass(frozen=True)
-class OutputPerturbation(Mechanism):
+class OutputPerturbation(base.Mechanism):
     """Rows of one or several blocks by ridge regression on frozen blocks, with exact sensitivity.
 
     The proof is docs/proofs/exact_rows.md.
@@ -85,7 +75,7 @@ class OutputPerturbation(Mechanism):
     """
 
     blocks: tuple[int | str, ...] | None = None
-    first: Mechanism = field(default_factory=StatisticPerturbation)
+    first: base.Mechanism = field(default_factory=StatisticPerturbation)
     first_share: float = 0.5
     frozen: FactorModel | None = None
     ridge: float | None = None
@@ -93,15 +83,15 @@ class OutputPerturbation(Mechanism):
 
     def __post_init__(self) -> None:
         checks.fraction("first_share", self.first_share)
-        if not isinstance(self.first, Mechanism):
+        if not isinstance(self.first, base.Mechanism):
             raise InputError(f"first must be a mechanism, e.g. StatisticPerturbation(), got {self.first!r}; make one")
         if self.frozen is not None and type(self.frozen) not in (CPModel, TuckerModel):
             raise InputError(f"frozen must be a CPModel or TuckerModel, got {type(self.frozen).__name__}; make one")
         if self.ridge is not None:
             checks.positive_number("ridge", self.ridge)
 
-    def design(self, request: Request) -> Design:
-        need_unit("output perturbation", request.unit, ("value",), "for other units use statistic perturbation")
+    def design(self, request: Request) -> base.Design:
+        base.need_unit("output perturbation", request.unit, ("value",), "for other units use statistic perturbation")
         blocks = self._blocks(request)
         shapes = request.family.block_shapes(request.shape)
         coordinates = sum(math.prod(_rows_and_width(request, block)) for block in blocks)
@@ -114,17 +104,17 @@ class OutputPerturbation(Mechanism):
                 raise InputError(
                     f"frozen must be a model of {request.family} and shape {request.shape}, got {self.frozen!r}"
                 )
-            events = split_budget(request, shares, coordinates)
+            events = base.split_budget(request, shares, coordinates)
         else:
-            events, first, coordinates = budget_with(request, self.first, self.first_share, shares, coordinates)
+            events, first, coordinates = base.budget_with(request, self.first, self.first_share, shares, coordinates)
             stages += [replace(stage, name=f"{FIRST}, {stage.name}") for stage in first.stages]
         stages += [_stage(request, block, event) for block, event in zip(blocks, events, strict=True)]
         trusted: tuple[str, ...] = ("the frozen model was chosen without looking at the data",)
         if first is not None:
             trusted = self.first.design(first.request).assumptions_trusted
-        return Design(tuple(stages), Settings(blocks, first), coordinates, trusted)
+        return base.Design(tuple(stages), Settings(blocks, first), coordinates, trusted)
 
-    def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
+    def run(self, vault: Vault, plan: Plan, progress: base.Progress = base.no_progress) -> Completion:
         settings: Settings = plan.settings
         bounds = (plan.request.bounds.low, plan.request.bounds.high)
         if settings.first is not None:
@@ -190,7 +180,7 @@ class OutputPerturbation(Mechanism):
                 )
 
     @property
-    def inner_mechanisms(self) -> tuple[Mechanism, ...]:
+    def inner_mechanisms(self) -> tuple[base.Mechanism, ...]:
         return () if self.frozen is not None else (self.first,)
 
     def _blocks(self, request: Request) -> tuple[Block, ...]:
@@ -242,11 +232,18 @@ def _stage(request: Request, block: Block, event: Event) -> Stage:
         )
     norm = Norm.ROWS if isinstance(event, PureEvent) else Norm.L2
     words = "in units of 2 max |H^-1/2 phi| over a row's own entries, from public coordinates and released blocks"
-    return Stage(
-        "the core" if block.kind == "core" else f"{block.kind} of {request.mode_names[block.number]}",
-        "output-exact",
-        event,
-        Sensitivity(1.0, norm, words),
-        LAW_OF_NORM[norm],
-        "rows with data, whitened by H^-1/2,",
-    )
+    name = "the core" if block.kind == "core" else f"{block.kind} of {request.mode_names[block.number]}"
+    what = "rows with data, whitened by H^-1/2,"
+    return Stage(name, "output-exact", event, Sensitivity(1.0, norm, words), LAW_OF_NORM[norm], what)
+
+
+def feature_bits(most_in_a_row: int, width: int, event: Event) -> int:
+    """Bits of whitened features: as many as int64 sums and the grid of the noise allow; reads public counts."""
+    coarsest, reach = 4, 1.0
+    if isinstance(event, GaussianEvent):
+        reach = event.noise_multiplier
+        coarsest = GRID_BITS - VALUE_BITS + 1 - math.frexp(reach)[1]  # the vault need not make the grid finer
+    elif isinstance(event, PureEvent):
+        reach = 32 * width / event.epsilon
+    finest = 50 - VALUE_BITS - math.ceil(math.log2(max(reach, 1.0)))
+    return max(coarsest, min(24, MOST_BITS - most_in_a_row.bit_length(), finest))

@@ -1,48 +1,44 @@
 """Statistic perturbation: alternating least squares on statistics that get noise once per half-sweep."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError, SizeError
 from tensorveil.inference.level import Level
 from tensorveil.inference.priors import LEVELLED_VARIANCE
 from tensorveil.inference.rows import posterior_rows
 from tensorveil.kernels.dispatch import worth_compiling
-from tensorveil.kernels.reference.statistics import feature_norms, row_matrices
+from tensorveil.kernels.reference.least_squares import feature_norms
+from tensorveil.kernels.reference.statistics import row_matrices, square_matrices
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_coordinates, marginal_shares, marginal_stages
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
-from tensorveil.models.algebra import square_matrices
-from tensorveil.models.block_features import typical_feature
+from tensorveil.models.block_features import largest_feature, typical_feature
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CPModel
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.plan import Plan, Request
-from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.queries.contributions import block_rows, check_row_noise, check_width, slice_weights
+from tensorveil.privacy.queries.contributions import check_row_noise, slice_weights
 from tensorveil.privacy.queries.rows.normal_equations import STATISTIC_GRID, NormalEquations
+from tensorveil.privacy.queries.rows.own_rows import Reading, block_rows, check_width
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries
 from tensorveil.solvers.layouts.strata import sensible_threads
 from tensorveil.solvers.start import public_start
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 START_STD = 0.5
 SMALLEST_PRIOR = 1e-3  # before the last sweep: a start that noise shrinks to nothing would never come back
 LARGEST_PRIOR = 1.0  # variance of a number in a row, on the scale of normalised features
+ROW_RIDGE = 2.0  # residual variance over the variance of an own row, in units of the features' own size
 GENEROUS_LIMIT = 2.0  # features up to twice their typical length pass unclipped under entry and slice
 MAX_CORE_CELLS = 512  # its matrix has as many rows and columns
 
@@ -125,16 +121,9 @@ class StatisticPerturbation(Mechanism):
                 for what, change in zip(("right-hand sides", "matrices"), changes, strict=False):
                     event = next(remaining)
                     check_row_noise(event, change.bound, change.grid, *_rows_and_width(request, block))
-                    stages.append(
-                        Stage(
-                            f"sweep {sweep + 1}, {name}, {what}",
-                            query.theorem(request.unit),
-                            event,
-                            Sensitivity(change.bound, change.norm, "normalised features"),
-                            LAW_OF_NORM[change.norm],
-                            what,
-                        )
-                    )
+                    full, theorem = f"sweep {sweep + 1}, {name}, {what}", query.theorem(request.unit)
+                    sensitivity = Sensitivity(change.bound, change.norm, "normalised features")
+                    stages.append(Stage(full, theorem, event, sensitivity, LAW_OF_NORM[change.norm], what))
         return Design(tuple(stages), Settings(modes, blocks), coordinates)
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
@@ -180,7 +169,12 @@ def _half_sweep(
         limits, rows, triangles = _public_matrices(vault.pattern, model, block, pure)
     else:
         limits, rows = np.full(size, GENEROUS_LIMIT * typical_feature(model, block)), np.arange(size)
-    query = NormalEquations(reading, model, block, limits, rows, pure)
+    own = (1.0, 1.0)
+    if vault.unit.kind == "slice":
+        mode = vault.unit.mode_number
+        own_limit = largest_feature(model, mode)
+        own = (own_limit, max(ROW_RIDGE * typical_feature(model, mode) ** 2 / own_limit**2, 1e-9))
+    query = NormalEquations(reading, model, block, limits, rows, pure, own)
     answers = vault.answers([stage.name for stage in stages], query)
     right = np.zeros((size, width))
     right[rows] = answers[0].values
@@ -198,7 +192,7 @@ def _half_sweep(
 
 def _public_matrices(pattern: Pattern, model: FactorModel, block: int, pure: bool) -> tuple[Floats, Integers, Floats]:
     """The largest length of the features in each row, the rows with data, and the triangles of H."""
-    blocks = (model.parameters, model.block_starts, model.block_widths, pattern.coordinates, block)
+    blocks = (model.numbers, pattern.coordinates, block)
     where, size = block_rows(pattern, block)
     width = int(model.block_widths[block])
     limits = np.zeros(size)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import ClassVar, final
 
 import numpy as np
@@ -17,16 +19,22 @@ from tensorveil.inference.sums.degree_features import degree_features
 from tensorveil.inference.sums.groups import grouped
 from tensorveil.inference.sums.latent import LatentPosterior, Split
 from tensorveil.inference.sums.linked_factors import item_columns
-from tensorveil.inference.sums.total import mean_of_total, reading_range, with_mean
+from tensorveil.inference.sums.total import averaged, mean_of_total, reading_range, with_mean
 from tensorveil.inference.values.marginal import Marginal
 from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
-from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_coordinates, marginal_shares, marginal_stages
-from tensorveil.mechanisms.planning.information import noise_variance, pure_is_better
-from tensorveil.mechanisms.planning.sum_stages import LEFT, Noise, SumStage, best_reach, sum_stages
+from tensorveil.mechanisms.parts.marginal import (
+    ask_marginal,
+    marginal_coordinates,
+    marginal_shares,
+    marginal_stages,
+    with_typical_count,
+)
+from tensorveil.mechanisms.planning.information import noise_variance
+from tensorveil.mechanisms.planning.sum_stages import LEFT, MOST_INDICES, Noise, SumStage, best_reach, sum_stages
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
-from tensorveil.privacy.accounting.events import Event, PureEvent
+from tensorveil.privacy.accounting.events import Event, PureEvent, shares
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.contributions import check_noise, slice_weights
 from tensorveil.privacy.queries.own_offsets import LARGEST_RESIDUAL
@@ -40,6 +48,8 @@ from tensorveil.privacy.vault import Vault
 Floats = NDArray[np.float64]
 
 MOST_LEVELS = 64
+PARTS = "answers that divide this epsilon, by public and released numbers, where a single one would be"
+COUNT_SHARE = 0.05  # of the budget of sums, for the number of observations where it is private; it tells the mean too
 
 
 @final
@@ -95,47 +105,55 @@ class SumPerturbation(Mechanism):
                 f"features must be of other modes than that of the slices, got {request.unit_name!r}, whose rows stay "
                 "with their owners; leave them out"
             )
-        shares = marginal_shares(request)
-        first, left = len(shares), 1 - math.fsum(shares)
-        whole = _events(request, [left, 1 - left], 1)[0]
+        request = with_typical_count(request)
+        first = marginal_shares(request)
+        left = 1 - math.fsum(first)
         columns = {mode: part.shape[1] for mode, part in given.items()}
-        asked = sum_stages(request, _noise(request, SumStage(0, 1.0), whole), columns)
-        numbers = marginal_coordinates(request) + sum(_size(request, one) for one in asked) * (
-            1 if request.unit.coordinates_public else 2
-        )
-        shares += [left * one.share for one in asked]
-        events = _events(request, shares, numbers)
-        stages = [*marginal_stages(request, events[:first])]
-        for one, event in zip(asked, events[first:], strict=True):
-            stage = _stage(request, one, event)
+        plans = {event: _planned(request, first[0] / left, event, columns) for event in _whole_events(request, left)}
+        event = min(plans, key=lambda event: plans[event][0])
+        if isinstance(event, PureEvent):
+            events = split_budget(replace(request, delta=0.0), [*first, left], 0)
+            stage = _stage(request, SumStage(None, 1.0), events[-1], "all modes")
+            stage = replace(stage, what=f"{PARTS} {stage.what}")
+            return Design((*marginal_stages(request, events[:-1]), stage), (), 0)
+        asked = plans[event][1]
+        numbers = marginal_coordinates(request) + 2 * sum(_size(request, one) for one in asked)
+        events = split_budget(request, [*first, *(left * one.share for one in asked)], numbers)
+        stages = [*marginal_stages(request, events[: len(first)])]
+        for one, event in zip(asked, events[len(first) :], strict=True):
+            stage = _stage(request, one, event, _subject(request, one))
             seen = [earlier.name for earlier in stages]
             stages.append(replace(stage, name=f"{stage.name}, second pass") if stage.name in seen else stage)
-        pure = all(isinstance(event, PureEvent) for event in events)
-        return Design(tuple(stages), asked, 0 if pure else numbers)
+        return Design(tuple(stages), asked, numbers)
 
     def learns_offsets(self, unit: Unit) -> bool:
         return True
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
-        request, asked = plan.request, plan.settings
-        withheld = request.unit.mode_number if request.unit.kind == "slice" else None
-        given = checked_features(self.features, request)
+        given = checked_features(self.features, plan.request)
         features = _features(vault, given)
+        public = len(vault.pattern) if plan.request.unit.kind == "value" else None
+        first = len(plan.stages) - max(len(plan.settings), 1)
+        marginal = ask_marginal(vault, plan.stages[:first], plan.request.bounds, public)
+        widths = {mode: part.shape[1] for mode, part in given.items()}
+        request, (total, *paid), means = _payments(vault, plan, plan.stages[first:], widths)
+        withheld = request.unit.mode_number if request.unit.kind == "slice" else None
         bounds = request.bounds.low, request.bounds.high
-        first = len(plan.stages) - len(asked)
-        marginal = ask_marginal(vault, plan.stages[:first], request.bounds)
-        marginal, mean, error = with_mean(marginal, *_total(vault, request, plan.stages[first], marginal))
+        marginal, mean, error = with_mean(marginal, *averaged([*means, _total(vault, request, total, marginal)]))
         scale = scale_of(marginal, MOST_LEVELS, bounds)
         latent = LatentPosterior(scale, mean, error, request.family.zeros(request.shape), withheld)
         columns: dict[int, tuple[Floats, Floats]] = {}
-        for place, (one, stage) in enumerate(zip(asked[1:], plan.stages[first + 1 :], strict=True)):
+        for place, payment in enumerate(paid):
+            one = payment.asked
+            if one.mode is None:
+                continue
             split = None if one.groups == 1 else _split(request, one, columns[one.partner])
             rows = _rows(request, one, split)
-            reach = _reach(request, one, stage.event, scale) * math.sqrt(latent.left)
-            released = _ask(vault, request, stage, one, rows, _reading(scale, latent.subtracted, reach)).scaled(reach)
+            reach = _reach(request, one, payment.event, scale) * math.sqrt(latent.left)
+            released = _ask(vault, request, payment, rows, _reading(scale, latent.subtracted, reach)).scaled(reach)
             counts = latent.learn_mode(one.mode, released, reach, features.get(one.mode, []), split)
             columns[one.mode] = item_columns(latent.offsets(one.mode), counts, given.get(one.mode)), counts
-            progress("modes", place + 1, len(asked) - 1)
+            progress("modes", place + 1, len(paid))
         if withheld is not None and columns:
             largest = max(columns, key=lambda mode: request.shape[mode])
             latent.leave_rows(withheld, largest, columns[largest][0])
@@ -153,18 +171,63 @@ def _features(vault: Vault, given: Mapping[int, Floats]) -> dict[int, list[Float
     return groups
 
 
-def _events(request: Request, shares: Sequence[float], numbers: int) -> list[Event]:
-    """Pure events where delta is 0 or pure noise is smaller, Gaussian ones otherwise."""
-    pure = split_budget(replace(request, delta=0.0), shares, 0)
-    if request.delta == 0:
-        return pure
-    try:
-        gaussian = split_budget(request, shares, numbers)
-    except InputError:  # delta does not cover the sampler's precision at so large an epsilon
-        if request.unit.whole_slices:
-            raise
-        return pure
-    return pure if pure_is_better(pure[-1], gaussian[-1], request.unit, 1) else gaussian
+@final
+@dataclass(frozen=True)
+class _Payment:
+    """Sums to ask for, the stage that pays for them, and its price."""
+
+    asked: SumStage
+    stage: str
+    event: Event
+
+
+def _payments(
+    vault: Vault, plan: Plan, stages: Sequence[Stage], features: Mapping[int, int]
+) -> tuple[Request, list[_Payment], list[tuple[float, float]]]:
+    """The sums to ask for, the request with the number of observations that they were planned for, and a first mean.
+
+    Pure noise is paid in parts from one stage, so the parts may follow from the number of observations: it is public,
+    or a small part buys it, with a mean and its error. Shares that were planned for a guess ten times too large would
+    buy sums of single indices and groups that drown in their noise. Gaussian stages are fixed in the plan.
+    """
+    if plan.settings:
+        paid = [_Payment(one, stage.name, stage.event) for one, stage in zip(plan.settings, stages, strict=True)]
+        return with_typical_count(plan.request), paid, []
+    (stage,) = stages
+    pure = [event.epsilon for event in plan.events if isinstance(event, PureEvent)]
+    request, whole, means = with_typical_count(plan.request), pure[-1], []
+    marginal = pure[0] / whole
+    if vault.unit.coordinates_public:
+        count = float(len(vault.pattern))
+    else:
+        small, whole = shares(whole, [COUNT_SHARE, 1 - COUNT_SHARE])
+        reading = ScoreReading.linear(0.0, 1.0, Offsets.none(len(request.shape)), own=False)
+        counted = _ask(vault, request, _Payment(SumStage(None, 1.0), stage.name, PureEvent(small)), Rows(1), reading)
+        doubt = math.sqrt(counted.count_variance)
+        count = max(float(counted.counts[0]) - doubt, doubt) / counted.weight
+        means.append(mean_of_total(counted, -1.0, 1.0))
+    request = replace(request, expected_count=max(round(min(count, math.prod(map(float, request.shape)))), 1))
+    _, asked = _planned(request, marginal, PureEvent(whole), features)
+    parts = shares(whole, [one.share for one in asked])
+    return request, [_Payment(*one) for one in zip(asked, repeat(stage.name), map(PureEvent, parts))], means
+
+
+def _whole_events(request: Request, share: float) -> list[Event]:
+    """What this share of the budget buys: pure noise, and Gaussian noise if delta covers the sampler's precision."""
+    events = split_budget(replace(request, delta=0.0), [share, 1 - share], 0)[:1]
+    if request.delta > 0:
+        with suppress(InputError):
+            most = marginal_coordinates(request) + 2 * (1 + MOST_INDICES * sum(request.shape))
+            events += split_budget(request, [share, 1 - share], most)[:1]
+    return events
+
+
+def _planned(
+    request: Request, marginal: float, event: Event, features: Mapping[int, int]
+) -> tuple[float, tuple[SumStage, ...]]:
+    """The expected error of the best shares of an event, and the stages that they buy."""
+    of_total, noise = (_noise(request, SumStage(mode, 1.0), event) for mode in (None, 0))
+    return sum_stages(request, marginal, of_total, noise, features)
 
 
 def _noise(request: Request, one: SumStage, event: Event) -> Noise:
@@ -189,13 +252,18 @@ def _query(request: Request, one: SumStage, event: Event, rows: Rows, reading: S
     return Lengths(rows, reading) if by_length else RowSums(rows, reading, pure)
 
 
-def _stage(request: Request, one: SumStage, event: Event) -> Stage:
+def _subject(request: Request, one: SumStage) -> str:
+    """Of what the sums are."""
+    if one.mode is None:
+        return "all values"
+    groups = "" if one.groups == 1 else f" by {one.groups} groups of {request.mode_names[one.partner]}"
+    return request.mode_names[one.mode] + groups
+
+
+def _stage(request: Request, one: SumStage, event: Event, of: str) -> Stage:
     query = _query(request, one, event, Rows(1), ScoreReading.linear(0.0, 1.0, Offsets.none(len(request.shape))))
     (change,) = query.sensitivity(request.unit)
     check_noise(event, change.bound)
-    of = "all values" if one.mode is None else request.mode_names[one.mode]
-    if one.groups > 1:
-        of += f" by {one.groups} groups of {request.mode_names[one.partner]}"
     counted = "sums" if request.unit.coordinates_public else "sums and counts"
     return Stage(
         f"{counted} of {of}",
@@ -238,11 +306,12 @@ def _reading(scale: Scale, offsets: Offsets, reach: float) -> ScoreReading:
     return ScoreReading(places, np.clip(scores, -LARGEST_RESIDUAL, LARGEST_RESIDUAL), offsets, reach)
 
 
-def _ask(vault: Vault, request: Request, stage: Stage, one: SumStage, rows: Rows, reading: ScoreReading) -> NoisySums:
+def _ask(vault: Vault, request: Request, paid: _Payment, rows: Rows, reading: ScoreReading) -> NoisySums:
     """Sums and counts of the rows, with noise."""
-    query = _query(request, one, stage.event, rows, reading)
-    answer = vault.answer(stage.name, query)
-    weight = _noise(request, one, stage.event).weight
+    event = paid.event
+    query = _query(request, paid.asked, event, rows, reading)
+    answer = vault.answer(paid.stage, query, epsilon=event.epsilon if isinstance(event, PureEvent) else None)
+    weight = _noise(request, paid.asked, event).weight
     if isinstance(query, Lengths):
         return replace(NoisySums.of_counts(answer.values, answer.variance, COUNT_PART), weight=weight)
     if not vault.unit.coordinates_public:
@@ -254,13 +323,12 @@ def _ask(vault: Vault, request: Request, stage: Stage, one: SumStage, rows: Rows
     return NoisySums(answer.values, counts, answer.variance, 0.0, weight)
 
 
-def _total(vault: Vault, request: Request, stage: Stage, marginal: Marginal) -> tuple[float, float]:
+def _total(vault: Vault, request: Request, paid: _Payment, marginal: Marginal) -> tuple[float, float]:
     """The mean of the values, and the standard deviation of its noise."""
-    one = SumStage(None, 1.0)
-    noise = _noise(request, one, stage.event)
+    noise = _noise(request, paid.asked, paid.event)
     low, high = reading_range(marginal, math.sqrt(noise.whole) / max(request.count_or_guess * noise.weight, 1.0))
     reading = ScoreReading.linear((low + high) / 2, (high - low) / 2, Offsets.none(len(request.shape)), own=False)
-    return mean_of_total(_ask(vault, request, stage, one, Rows(1), reading), low, high)
+    return mean_of_total(_ask(vault, request, paid, Rows(1), reading), low, high)
 
 
 def checked_features(features: Mapping[str, ArrayLike] | None, request: Request) -> dict[int, Floats]:

@@ -1,11 +1,9 @@
 """Private offsets before any mechanism: mean and offsets of every mode first, then the mechanism on the residuals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 from numpy.typing import ArrayLike
 
@@ -71,7 +69,7 @@ class WithOffsets(Mechanism):
     def public_inputs(self) -> tuple[PublicInput, ...]:
         return self.mechanism.public_inputs
 
-    def with_features(self, features: Mapping[str, ArrayLike]) -> WithOffsets:
+    def with_features(self, features: Mapping[str, ArrayLike]) -> Self:
         return replace(self, mechanism=self.mechanism.with_features(features))
 
     def design(self, request: Request) -> Design:

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError
-
-Floats = NDArray[np.float64]
 
 
 def hadamard(first: ArrayLike, second: ArrayLike) -> Floats:
@@ -66,13 +65,3 @@ def mode_product(tensor: ArrayLike, matrix: ArrayLike, mode: int) -> Floats:
             f"got shape {factor.shape}; transpose it or choose another mode"
         )
     return np.moveaxis(np.tensordot(factor, array, axes=(1, number)), 0, number)
-
-
-def square_matrices(triangles: Floats, width: int) -> Floats:
-    """Symmetric matrices from upper triangles whose numbers off the diagonal were scaled by sqrt(2)."""
-    first, second = np.triu_indices(width)
-    matrices = np.zeros((len(triangles), width, width))
-    values = triangles / np.where(first == second, 1.0, np.sqrt(2.0))
-    matrices[:, first, second] = values
-    matrices[:, second, first] = values
-    return matrices

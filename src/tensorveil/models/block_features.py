@@ -1,16 +1,13 @@
 """Features of a block: the numbers that multiply its rows in a prediction, and their length by the model."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats
 from tensorveil.kernels.reference import statistics
 from tensorveil.models.factor_model import FactorModel
-
-Floats = NDArray[np.float64]
 
 SMALLEST = 1e-12
 
@@ -18,7 +15,7 @@ SMALLEST = 1e-12
 def block_features(model: FactorModel, coordinates: NDArray[np.uint32], block: int) -> Floats:
     """The features of a block at checked coordinates, one row per entry."""
     table = np.empty((len(coordinates), int(model.block_widths[block])))
-    statistics.block_features(model.parameters, model.block_starts, model.block_widths, coordinates, block, table)
+    statistics.block_features(model.numbers, coordinates, block, table)
     return table
 
 

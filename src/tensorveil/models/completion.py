@@ -1,20 +1,17 @@
 """A completed tensor: offsets and factors on a public scale, with predictions on the scale of the values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError
 from tensorveil.models.draws import TARGETS, PosteriorDraws
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
-
-Floats = NDArray[np.float64]
 
 
 @final
@@ -26,20 +23,13 @@ class Completion:
 
     Attributes
     ----------
-    offsets : Offsets
-    factors : FactorModel
-    low, high : float
-        The public bounds of the values.
-    withheld_mode : int or None
-        Under joint privacy, the mode whose rows and offsets are not part of the release (they are zero here): each
-        index of it computes its own by `Release.personalize`.
-    owned_index : int or None
-        After personalizing, the only index of the withheld mode that the model predicts for.
-    clipped : bool
-        False for the published algorithms, which have no bounds: then the factors alone predict, on the scale of the
-        values.
-    draws : PosteriorDraws or None
-        If given, predictions come from the draws; offsets and factors are then posterior means, for display.
+    low, high : the public bounds of the values
+    withheld_mode : under joint privacy, the mode whose rows and offsets are not part of the release (they are zero
+        here): each index of it computes its own by `Release.personalize`
+    owned_index : after personalizing, the only index of the withheld mode that the model predicts for
+    clipped : False for the published algorithms, which have no bounds: then the factors alone predict, on the scale of
+        the values
+    draws : if given, predictions come from the draws; offsets and factors are then posterior means, for display
     """
 
     offsets: Offsets
@@ -52,7 +42,7 @@ class Completion:
     clipped: bool = True
 
     @classmethod
-    def unclipped(cls, factors: FactorModel) -> Completion:
+    def unclipped(cls, factors: FactorModel) -> Self:
         """A model without bounds, whose factors alone predict."""
         return cls(Offsets.none(factors.order), factors, -1.0, 1.0, clipped=False)
 

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError
 from tensorveil.models import algebra
-from tensorveil.models.factor_model import FactorModel, Floats, ModelFamily, import_tensorly
+from tensorveil.models.factor_model import FactorModel, ModelFamily, import_tensorly
 from tensorveil.models.tucker import Tucker, TuckerModel, check_core
 
 

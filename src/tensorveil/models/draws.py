@@ -1,29 +1,26 @@
 """Draws of a model from its posterior: predictions are averages over draws, their spread is the uncertainty."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Coordinates, Floats
 from tensorveil.errors import InputError
-from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference import descent
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
 
-Floats = NDArray[np.float64]
 Small = NDArray[np.float32]
-Coordinates = NDArray[np.uint32]
 
 TARGETS = ("value", "mean")
 CELLS_AT_ONCE = 2**21  # entries times draws
 BISECTIONS = 30  # of the bounds: to a billionth
 SMALLEST_GAP = 4e-9  # a place this close to the end of a level is that end
-PLACES_A_SIGMA, MOST_PLACES = 16, 4096  # of a table of expected values
+PLACES_PER_SIGMA, MOST_PLACES = 16, 4096  # of a table of expected values
 SMALL = ("parameters", "offsets")  # arrays in float32
 
 
@@ -40,8 +37,6 @@ class PosteriorDraws:
 
     Attributes
     ----------
-    family : ModelFamily
-    shape : tuple of int
     parameters : array (draws, parameters of a model) of float32
     offsets : array (draws, 1 + indices of all modes) of float32
         Deviations from the posterior means: of the mean, then of the offsets of each mode.
@@ -99,13 +94,12 @@ class PosteriorDraws:
 
     def latent_means(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
         """m_s of checked coordinates, one row per draw."""
-        model = self.family.zeros(self.shape)
-        starts, widths = model.block_starts, model.block_widths
+        model = self.family.zeros(self.shape).numbers
         places = 1 + np.concatenate([[0], np.cumsum(self.shape)[:-1]]) + coordinates.astype(np.int64)
         base = offsets.at(coordinates)
         found = np.empty((len(self), len(coordinates)))
         for row, numbers, deviations in zip(found, self.parameters, self.offsets, strict=True):
-            blocks.predict(numbers.astype(np.float64), starts, widths, coordinates, row)
+            descent.predict(model._replace(parameters=numbers.astype(np.float64)), coordinates, row)
             row += base + deviations[0] + deviations[places].sum(axis=1, dtype=np.float64)
         return found
 
@@ -151,7 +145,7 @@ class PosteriorDraws:
         means = self.latent_means(coordinates, offsets)
         for row, sigma, knots in zip(means, self.sigmas, self.knots, strict=True):
             first, last = float(row.min()), float(row.max())
-            count = min(max(int(PLACES_A_SIGMA * (last - first) / sigma), 2), MOST_PLACES)
+            count = min(max(int(PLACES_PER_SIGMA * (last - first) / sigma), 2), MOST_PLACES)
             places = np.linspace(first, last + 1e-9, count)
             row[:] = np.interp(row, places, expected_values(places, float(sigma), knots, self.low, self.high))
         return means
@@ -201,7 +195,7 @@ class PosteriorDraws:
     @classmethod
     def from_arrays(
         cls, family: ModelFamily, shape: tuple[int, ...], arrays: Mapping[str, NDArray[np.float32] | Floats]
-    ) -> PosteriorDraws:
+    ) -> Self:
         """The draws whose `arrays()` these are."""
         names = [field.name for field in fields(cls)[2:]]
         missing = [name for name in names if name not in arrays]

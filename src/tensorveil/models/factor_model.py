@@ -6,14 +6,13 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError, MissingDependencyError
-from tensorveil.kernels.reference import blocks
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from tensorveil.kernels.reference import descent
+from tensorveil.kernels.reference.blocks import Blocks
 
 LARGEST_PARAMETER = 2.0**8  # models whose numbers keep to it have finite predictions and gradients
 
@@ -45,14 +44,11 @@ class FactorModel(ABC):
 
     Attributes
     ----------
-    factors : tuple of arrays
-        One matrix per mode, one row per index of the mode; read-only.
-    core : array or None
-        The core of a Tucker model.
-    parameters : array
-        All numbers of the model in one read-only vector: factors in the order of the modes, then the core.
-    block_starts, block_widths : arrays
-        Where each block begins in the vector, and the length of one of its rows (the core is a single row).
+    factors : one matrix per mode, one row per index of the mode; read-only
+    core : the core of a Tucker model
+    parameters : all numbers of the model in one read-only vector: factors in the order of the modes, then the core
+    block_starts, block_widths : where each block begins in the vector, and the length of one of its rows (the core is a
+        single row)
     """
 
     def __init__(self, factors: Sequence[ArrayLike], core: ArrayLike | None = None) -> None:
@@ -82,6 +78,11 @@ class FactorModel(ABC):
         ]
         self.factors: tuple[Floats, ...] = tuple(views[: len(matrices)])
         self.core: Floats | None = None if core is None else views[-1]
+
+    @property
+    def numbers(self) -> Blocks:
+        """All numbers and where they are, as kernels read them."""
+        return Blocks(self.parameters, self.block_starts, self.block_widths)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,7 +124,7 @@ class FactorModel(ABC):
         """Predicted values at integer coordinates, one row per entry."""
         where = checks.coordinates(coordinates, self.shape)
         predictions = np.empty(len(where))
-        blocks.predict(self.parameters, self.block_starts, self.block_widths, where, predictions)
+        descent.predict(self.numbers, where, predictions)
         return predictions
 
     def features(self, coordinate: ArrayLike) -> tuple[Floats, ...]:
@@ -132,7 +133,7 @@ class FactorModel(ABC):
         if len(where) != 1:
             raise InputError(f"coordinate must be one entry's indices, got {len(where)} rows; call once per entry")
         phi = np.empty(int(self.block_widths.sum()))
-        blocks.entry_features(self.parameters, self.block_starts, self.block_widths, where, phi)
+        descent.features_at(self.numbers, where, phi)
         parts = np.split(phi, np.cumsum(self.block_widths)[:-1])
         return (*parts[: self.order], *(part.reshape(self.ranks) for part in parts[self.order :]))
 

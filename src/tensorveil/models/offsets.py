@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError
-
-Floats = NDArray[np.float64]
 
 
 @final

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError, SizeError
 from tensorveil.models import algebra
-from tensorveil.models.factor_model import FactorModel, Floats, ModelFamily, import_tensorly
+from tensorveil.models.factor_model import FactorModel, ModelFamily, import_tensorly
 
 MAX_CORE_CELLS = 4096
 

@@ -1,22 +1,18 @@
 """Public bounds of values, and the clipping that makes them true."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.data.cells import canonical_order, cell_starts
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, UnprovenError
 from tensorveil.kernels import hashing
 from tensorveil.privacy.units import Unit
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 SMALLEST_WIDTH = 1e-200
 MOST_OBSERVATIONS = 2**30  # so that no sum of whole numbers leaves int64
@@ -78,22 +74,33 @@ class Bounds:
         return np.asarray(self.middle + values * (self.width / 2))
 
 
+class Where:
+    """Where values were observed, in the order of the coordinates: what weights may read."""
+
+    coordinates: NDArray[np.uint32]
+    shape: tuple[int, ...]
+    unit: Unit
+
+    def __len__(self) -> int:
+        return len(self.coordinates)
+
+    def index(self, mode: int) -> Integers:
+        """Each observation's index in a mode."""
+        return self.coordinates[:, mode].astype(np.int64)
+
+
 @final
 @dataclass(frozen=True)
-class BoundedObservations:
+class BoundedObservations(Where):
     """Observations whose values keep to public bounds: the only thing a mechanism accepts; made by `clip`.
 
     They are sorted by coordinates, and several observations of one cell by their steps.
 
     Attributes
     ----------
-    coordinates : array
-    steps : array of int64
-        Centred values times 2^20, whole numbers from -2^20 to 2^20: the bounds are at -1 and 1 exactly.
-    shape, mode_names, bounds, unit
-        Public.
-    layouts : dict
-        What queries keep between two questions about the same observations, e.g. an order of the rows.
+    steps : centred values times 2^20, whole numbers from -2^20 to 2^20: the bounds are at -1 and 1 exactly
+    shape, mode_names, bounds, unit : public
+    layouts : what queries keep between two questions about the same observations, e.g. an order of the rows.
     """
 
     coordinates: NDArray[np.uint32]
@@ -109,18 +116,11 @@ class BoundedObservations:
         """Centred values, from -1 to 1, exactly the steps over 2^20."""
         return np.asarray(self.steps / VALUE_STEPS)
 
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    def index(self, mode: int) -> Integers:
-        """Each observation's index in a mode."""
-        return self.coordinates[:, mode].astype(np.int64)
-
-    def with_steps(self, steps: Integers) -> BoundedObservations:
+    def with_steps(self, steps: Integers) -> Self:
         """The same observations with other values, in steps."""
         return replace(self, steps=steps, layouts={})
 
-    def kept(self, chosen: NDArray[np.bool_]) -> BoundedObservations:
+    def kept(self, chosen: NDArray[np.bool_]) -> Self:
         """The chosen observations, in the same order."""
         return replace(self, coordinates=self.coordinates[chosen], steps=self.steps[chosen], layouts={})
 
@@ -152,10 +152,8 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
     observations of one cell by their clipped values, so it is a function of the multiset of observations.
 
     Of a slice with more than `at_most` observations, those with the smallest hashes are kept. The hash, under a secret
-    key, is of the coordinates and of the observation's place among the sorted observations of its cell. It reads no
-    values, so the multiset of coordinates that is kept is a function of the coordinates of that slice. Which values are
-    kept in a cell that is kept in part depends on the values of that cell. This is sound because a cell lies in one
-    slice, and the unit protects that slice as a whole: what is kept of any other slice does not change with it.
+    key, is of the coordinates and of the observation's place among the sorted observations of its cell. What is kept of
+    a slice depends on that slice alone, and which coordinates are kept does not depend on values (contributions.md).
     """
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")

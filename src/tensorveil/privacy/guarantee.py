@@ -1,7 +1,5 @@
 """The promise that comes with a model."""
 
-from __future__ import annotations
-
 import json
 import math
 import platform
@@ -9,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.metadata import version
-from typing import final
+from typing import Self, final
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.privacy.plan import Plan, rounded_up
+from tensorveil.privacy.plan import Plan, neighbours_of, public_facts, rounded_up
 from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
@@ -54,7 +52,7 @@ def what_is_released(withheld: str | None) -> str:
 def what_is_not_protected(unit: Unit) -> str:
     """What a guarantee does not cover, in words."""
     return (
-        f"shape, labels and bounds; public under this unit: {unit.public_facts}; "
+        f"shape, labels and bounds; public under this unit: {public_facts(unit)}; "
         "what follows from the population as a whole; running time and memory"
     )
 
@@ -66,26 +64,17 @@ class Guarantee:
 
     Attributes
     ----------
-    epsilon, delta : float
-        The stated parameters of differential privacy.
-    unit : str
-        What one change between neighbouring data sets is, e.g. "value" or "slice:user".
-    status : str
-        "proven": theorems of this project cover the run. "claimed": a publication, or a mechanism from outside
+    epsilon, delta : the stated parameters of differential privacy
+    unit : what one change between neighbouring data sets is, e.g. "value" or "slice:user".
+    status : "proven": theorems of this project cover the run. "claimed": a publication, or a mechanism from outside
         this library, states it without a proof. "none": no privacy.
-    source : str
-        Where the statement comes from.
-    reasons : tuple of str
-        For a claim: why it is not proven.
-    seeded : bool
-        Whether the noise came from a seed. Anybody who knows the seed can subtract the noise.
-    neighbours, released, not_protected : str
-        In plain words: how neighbouring data sets differ, what may be shown to anybody, what is not covered.
-    stages : tuple of Stage
-    theorems : tuple of str
-        Ids of docs/proofs with their sources.
-    assumptions_checked, assumptions_trusted : tuple of str
-        What the code checked, and what it has to trust the caller for.
+    source : where the statement comes from
+    reasons : for a claim: why it is not proven
+    seeded : whether the noise came from a seed. Anybody who knows the seed can subtract the noise.
+    neighbours, released, not_protected : in plain words: how neighbouring data sets differ, what may be shown to
+        anybody, what is not covered
+    theorems : ids of docs/proofs with their sources
+    assumptions_checked, assumptions_trusted : what the code checked, and what it has to trust the caller for
     software : tuple of (name, version)
     """
 
@@ -118,7 +107,7 @@ class Guarantee:
         joint: bool,
         foreign: Sequence[str] = (),
         stated_modes: tuple[str, ...] = (),
-    ) -> Guarantee:
+    ) -> Self:
         """The guarantee of a run of this plan, whose answers left these receipts.
 
         Parameters
@@ -145,7 +134,7 @@ class Guarantee:
             OUR_PROOFS,
             reasons=tuple(reasons),
             seeded=seeded,
-            neighbours=request.unit.neighbours(request.unit_name),
+            neighbours=neighbours_of(request.unit, request.unit_name),
             released=what_is_released(request.unit_name if joint else None),
             not_protected=what_is_not_protected(request.unit),
             stages=plan.stages,
@@ -193,7 +182,7 @@ class Guarantee:
         return json.dumps({**facts, "epsilon": None if math.isinf(self.epsilon) else self.epsilon}, indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Guarantee:
+    def from_json(cls, text: str) -> Self:
         """A guarantee from its JSON."""
         try:
             found = json.loads(text)

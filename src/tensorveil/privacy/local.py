@@ -1,22 +1,18 @@
 """Values randomized at the source, before anybody else sees them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.privacy.queries.values.values import values_change
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @final
@@ -26,12 +22,9 @@ class Randomized:
 
     Attributes
     ----------
-    values : array
-        Noisy values, or the numbers that represent the symbols, on the scale of the bounds.
-    symbols : array or None
-        What the channel gave.
-    noise_variance : float
-        Mean variance of the noise on a value, for a solver that asks for it.
+    values : noisy values, or the numbers that represent the symbols, on the scale of the bounds
+    symbols : what the channel gave
+    noise_variance : mean variance of the noise on a value, for a solver that asks for it
     """
 
     values: Floats

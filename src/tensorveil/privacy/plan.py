@@ -90,6 +90,25 @@ class Request:
         return self.mode_names[self.unit.mode_number] if self.unit.whole_slices else "observation"
 
 
+def neighbours_of(unit: Unit, mode_name: str | None = None) -> str:
+    """In plain words, how two neighbouring data sets differ."""
+    name = mode_name if mode_name is not None else f"mode {unit.mode}"
+    used = "" if unit.at_most is None else f" (at most {unit.at_most} observations of each are used)"
+    return {
+        "value": "one observed value is replaced by any other; which cells are observed is public",
+        "slice_values": f"all values of one {name} are replaced by any others; which cells are observed is public",
+        "entry": "one observation is added or removed",
+        "slice": f"all observations of one {name} are added or removed",
+    }[unit.kind] + used
+
+
+def public_facts(unit: Unit) -> str:
+    """What the guarantee assumes to be public besides shape, labels and bounds."""
+    if unit.coordinates_public:
+        return "all coordinates: how many observations there are, where, and how many in each row"
+    return "nothing"
+
+
 def rounded_up(number: float, digits: int = 4) -> str:
     """A positive number with so many digits, never less than it is."""
     exact = Decimal(repr(float(number)))  # what a person would write; reads back as the same float
@@ -109,22 +128,14 @@ class Plan:
 
     Attributes
     ----------
-    request : Request
-    mechanism : Mechanism
-    stages : tuple of Stage
     settings : object
         Numbers that the mechanism fixed, a frozen dataclass of its own: clip norms, steps, shares. All public.
-    gaussian_coordinates : int
-        How many numbers get Gaussian noise in the whole run, at most.
-    epsilon, delta : float
-        The price: what `fit` will state, at most what was asked for.
-    public_inputs : tuple of PublicInput
-        Features that the mechanism was given: public, and not derived from what is private.
-    reason : str
-        Why this mechanism, where `tensorveil.plan` chose it.
-    unaltered : bool
-        Whether a mechanism's `plan` made it as it is. `dataclasses.replace` and the constructor leave it False: the
-        noise might then not be what the stages pay for, and `fit` refuses.
+    gaussian_coordinates : how many numbers get Gaussian noise in the whole run, at most
+    epsilon, delta : the price: what `fit` will state, at most what was asked for
+    public_inputs : features that the mechanism was given: public, and not derived from what is private
+    reason : why this mechanism, where `tensorveil.plan` chose it
+    unaltered : whether a mechanism's `plan` made it as it is. `dataclasses.replace` and the constructor leave it False:
+        the noise might then not be what the stages pay for, and `fit` refuses.
     """
 
     request: Request
@@ -164,7 +175,7 @@ class Plan:
         asked = self.request
         lines = [
             f"{self.mechanism.title}, {asked.family}, shape {' x '.join(map(str, asked.shape))}",
-            f"unit {asked.unit_text}: {asked.unit.neighbours(asked.unit_name)}",
+            f"unit {asked.unit_text}: {neighbours_of(asked.unit, asked.unit_name)}",
             f"values clipped to [{asked.bounds.low:g}, {asked.bounds.high:g}]",
             f"price: epsilon {rounded_up(self.epsilon, 6)}"
             + (f", delta {rounded_up(self.delta)}" if self.delta else "")

@@ -1,84 +1,20 @@
-"""Stages: the paid readings of the data that a plan consists of, with typed prices, sensitivities and noise."""
-
-from __future__ import annotations
+"""Stages: the paid readings of the data that a plan consists of, in words and as plain values."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Any, final
+from typing import Any, Self, final
 
-from tensorveil.errors import InputError
-from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent, event_from_json
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, event_from_json
 from tensorveil.privacy.noise.laws import Law
-from tensorveil.privacy.theorems import THEOREMS
+from tensorveil.privacy.queries.base import LAW_OF_NORM, Norm, PaidStage, Sensitivity
 
-
-class Norm(StrEnum):
-    """How the change of a statistic is measured; noise is made for one norm."""
-
-    L1 = "L1"  # discrete Laplace noise
-    L2 = "L2"  # discrete Gaussian noise
-    ROWS = "sum of row norms"  # norm-exponential noise on every row
-
-
-LAW_OF_NORM = {Norm.L1: Law.LAPLACE, Norm.L2: Law.GAUSSIAN, Norm.ROWS: Law.ROWS}
+__all__ = ["LAW_OF_NORM", "Norm", "Sensitivity", "Stage"]
 
 
 @final
 @dataclass(frozen=True)
-class Sensitivity:
-    """How far one privacy unit moves a statistic, as far as the plan knows.
-
-    Attributes
-    ----------
-    bound : float or None
-        The number, where it is fixed in the plan. None: it follows in the run from public facts and released numbers.
-    norm : Norm or None
-        None where no norm applies, as for symbols.
-    words : str
-        What is measured or, without a number, the rule.
-    """
-
-    bound: float | None
-    norm: Norm | None
-    words: str
-
-    def __str__(self) -> str:
-        if self.bound is None:
-            return self.words
-        return f"{self.bound:.4g} ({', '.join(filter(None, (self.norm, self.words)))})"
-
-
-@final
-@dataclass(frozen=True)
-class Stage:
-    """One paid reading of the data, or several equal ones.
-
-    Attributes
-    ----------
-    name : str
-        Different for every stage of a plan; the vault knows stages by their names.
-    theorem : str
-        The theorem that bounds its sensitivity.
-    event : Event
-        What it costs.
-    sensitivity : Sensitivity
-    law : Law
-        The kind of noise; its scale follows from the event and the sensitivity.
-    what : str
-        What is noised; for channels, all that is to be said.
-    """
-
-    name: str
-    theorem: str
-    event: Event
-    sensitivity: Sensitivity
-    law: Law
-    what: str
-
-    def __post_init__(self) -> None:
-        if self.theorem not in THEOREMS:
-            raise InputError(f"theorem must be one of {sorted(THEOREMS)}, got {self.theorem!r}; prove it first")
+class Stage(PaidStage):
+    """A paid stage with its texts, for plans and certificates."""
 
     @property
     def noise(self) -> str:
@@ -99,7 +35,7 @@ class Stage:
         }
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Stage:
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """The stage that `to_json` wrote. The text of the noise is made anew, and not read."""
         told = plain["sensitivity"]
         norm = None if told["norm"] is None else Norm(told["norm"])

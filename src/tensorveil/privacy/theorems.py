@@ -1,7 +1,5 @@
 """The theorems that guarantees rest on, each with its proof page, and the mark that ties them to the code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, final
@@ -18,18 +16,12 @@ class Theorem:
 
     Attributes
     ----------
-    name : str
-        Its id, used by `proves`, by stages and by certificates.
-    page : str
-        The page in docs/proofs; the section has the theorem's name.
-    mechanism : str
-        The mechanism it serves, or "offsets" for the first stage that several can start with, or "ledger".
-    units : tuple of str
-        The kinds of unit it covers; none for those about whole releases.
-    statement : str
-        In one sentence.
-    source : str
-        Where the idea is from, as arXiv id or reference.
+    name : its id, used by `proves`, by stages and by certificates
+    page : the page in docs/proofs; the section has the theorem's name
+    mechanism : the mechanism it serves, or "offsets" for the first stage that several can start with, or "ledger"
+    units : the kinds of unit it covers; none for those about whole releases
+    statement : in one sentence
+    source : where the idea is from, as arXiv id or reference
     """
 
     name: str

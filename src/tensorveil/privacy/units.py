@@ -27,11 +27,9 @@ class Unit:
 
     Attributes
     ----------
-    kind : str
-    mode : int, str or None
-        For the two slice units, the mode by number or by name.
-    at_most : int or None
-        For the two slice units: the number of observations kept per slice, chosen by a keyed hash of their coordinates.
+    mode : for the two slice units, the mode by number or by name
+    at_most : for the two slice units: the number of observations kept per slice, chosen by a keyed hash of their
+        coordinates
 
     Examples
     --------
@@ -134,21 +132,3 @@ class Unit:
 
     def __str__(self) -> str:
         return self.kind if self.mode is None else f"{self.kind}:{self.mode}"
-
-    def neighbours(self, mode_name: str | None = None) -> str:
-        """In plain words, how two neighbouring data sets differ."""
-        name = mode_name if mode_name is not None else f"mode {self.mode}"
-        used = "" if self.at_most is None else f" (at most {self.at_most} observations of each are used)"
-        return {
-            "value": "one observed value is replaced by any other; which cells are observed is public",
-            "slice_values": f"all values of one {name} are replaced by any others; which cells are observed is public",
-            "entry": "one observation is added or removed",
-            "slice": f"all observations of one {name} are added or removed",
-        }[self.kind] + used
-
-    @property
-    def public_facts(self) -> str:
-        """What the guarantee assumes to be public besides shape, labels and bounds."""
-        if self.coordinates_public:
-            return "all coordinates: how many observations there are, where, and how many in each row"
-        return "nothing"

@@ -10,38 +10,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from threading import Lock
 from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.engines.local import Engine, LocalEngine
-from tensorveil.errors import InputError, TensorveilError, UnprovenError
-from tensorveil.models.offsets import Offsets
+from tensorveil.errors import InputError, UnprovenError, VaultError
 from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.noise.channels import Channel
+from tensorveil.privacy.bounds import BoundedObservations, Where
 from tensorveil.privacy.noise.laws import Law, NoiseLaw
 from tensorveil.privacy.noise.source import LARGEST_SUM, NoiseSource, grid_for
-from tensorveil.privacy.queries.base import Change, Integers, Query, residual_shard
-from tensorveil.privacy.stages import LAW_OF_NORM, Norm, Stage
+from tensorveil.privacy.queries.base import LAW_OF_NORM, Change, Norm, PaidStage, Query, ReleasedOffsets, residual_shard
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:  # the vault takes any query; these name what some of its methods ask of one
+    from tensorveil.privacy.noise.channels import Channel
     from tensorveil.privacy.queries.values.symbols import Symbols
     from tensorveil.privacy.queries.values.values import Values
 
-Floats = NDArray[np.float64]
 T = TypeVar("T", np.float64, np.int64)
 
 ROUND_UP = 1 + 2.0**-40  # noise scales, against the rounding of their products
 SAMPLED = "gradient-sampled"  # the theorem that covers Poisson samples of the units
 FINEST = 2**20  # how much finer than the query's grid that of Gaussian noise may be
-
-
-class VaultError(TensorveilError):
-    """A mechanism asked for something that its plan has not priced; nothing was drawn."""
 
 
 @final
@@ -63,7 +58,7 @@ class Answer:
 class Receipt:
     """One answer that left the vault: which stage paid, for which query, and with which noise."""
 
-    stage: Stage
+    stage: PaidStage
     query: str
     paid: Event
     noise: str
@@ -71,19 +66,12 @@ class Receipt:
 
 @final
 @dataclass(frozen=True)
-class Pattern:
+class Pattern(Where):
     """Where values were observed: public under `value` and `slice_values`, in the order of the coordinates."""
 
     coordinates: NDArray[np.uint32]
     shape: tuple[int, ...]
     unit: Unit
-
-    def __len__(self) -> int:
-        return len(self.coordinates)
-
-    def index(self, mode: int) -> Integers:
-        """Each observation's index in a mode."""
-        return self.coordinates[:, mode].astype(np.int64)
 
     def counts(self, mode: int) -> Integers:
         """How often each index of a mode is observed."""
@@ -100,13 +88,14 @@ class Pattern:
 class _Meter:
     """What is still unpaid of the stages of a plan, and what was answered."""
 
-    stages: dict[str, Stage]
+    stages: dict[str, PaidStage]
     gaussian_coordinates: int
     spent: dict[str, Fraction] = field(default_factory=dict)  # in answers, of pure stages in epsilon
     receipts: list[Receipt] = field(default_factory=list)
     pattern_read: bool = False
+    lock: Lock = field(default_factory=Lock)  # two threads must not pay with the same budget
 
-    def due(self, name: str, law: Law, unit: Unit, theorem: str, epsilon: float | None) -> tuple[Stage, Event]:
+    def due(self, name: str, law: Law, unit: Unit, theorem: str, epsilon: float | None) -> tuple[PaidStage, Event]:
         """The stage and the price of one answer; an error where the plan does not cover it."""
         stage = self.stages.get(name)
         if stage is None:
@@ -123,16 +112,24 @@ class _Meter:
             raise VaultError(f"stage {name!r} pays {stage.event}, which does not buy {law}")
         one = replace(stage.event, count=1)
         if epsilon is not None:
-            if not isinstance(one, PureEvent):
-                raise VaultError(f"stage {name!r} must be pure to be paid in parts, got {one!r}")
+            if not isinstance(one, PureEvent) or stage.event.count != 1:  # c epsilon at once tells more than c answers
+                raise VaultError(f"stage {name!r} must be one pure answer to be paid in parts, got {stage.event!r}")
             one = PureEvent(epsilon)
         self._spent_with(name, one)
         return stage, one
 
     def pay(self, name: str, paid: Event, query: str, noise: str) -> None:
         """Use up the price of one answer. Called before anything is drawn."""
-        self.spent[name] = self._spent_with(name, paid)
-        self.receipts.append(Receipt(self.stages[name], query, paid, noise))
+        with self.lock:
+            self.spent[name] = self._spent_with(name, paid)
+            self.receipts.append(Receipt(self.stages[name], query, paid, noise))
+
+    def use_coordinates(self, count: int) -> None:
+        """Use up the precision of so many numbers with Gaussian noise. Called before they are drawn."""
+        with self.lock:
+            self.gaussian_coordinates -= count
+            if self.gaussian_coordinates < 0:
+                raise VaultError("the plan must price the precision of every noisy number, got more numbers than that")
 
     def _spent_with(self, name: str, one: Event) -> Fraction:
         """What is spent of a stage with one more answer; an error where that is more than the stage has."""
@@ -149,19 +146,14 @@ class _Meter:
 class Vault:
     """Shards of clipped observations, a source of noise, and the unpaid stages of a plan.
 
-    Parameters
-    ----------
-    shards : observations, clipped; under slice units all observations of one slice lie in one shard
-    stages : what the plan has priced
-    gaussian_coordinates : how many numbers may get Gaussian noise in all
-    noise : where noise is drawn
-    engine : where work on shards runs
+    Under slice units all observations of one slice lie in one shard. `gaussian_coordinates` is how many numbers may get
+    Gaussian noise in all.
     """
 
     def __init__(
         self,
         shards: Sequence[BoundedObservations],
-        stages: Sequence[Stage],
+        stages: Sequence[PaidStage],
         gaussian_coordinates: int,
         noise: NoiseSource,
         engine: Engine | None = None,
@@ -202,12 +194,12 @@ class Vault:
         """The same vault for a mechanism inside another one, whose stages the plan lists under a prefix."""
         return self._view(self._shards, f"{self._prefix}{prefix}, ")
 
-    def residuals(self, offsets: Offsets) -> Vault:
+    def residuals(self, offsets: ReleasedOffsets) -> Vault:
         """The same vault with every value replaced by its residual after released offsets."""
         return self._view(tuple(residual_shard(shard, offsets) for shard in self._shards), self._prefix)
 
     def answer(self, stage: str, query: Query, *, epsilon: float | None = None) -> Answer:
-        """The sum of a query of one part, with noise; `epsilon` pays a part of a pure stage only."""
+        """The sum of a query of one part, with noise; `epsilon` pays a part of a pure stage of one answer only."""
         return self.answers([stage], query, epsilon=epsilon)[0]
 
     def answers(self, stages: Sequence[str], query: Query, *, epsilon: float | None = None) -> list[Answer]:
@@ -224,7 +216,7 @@ class Vault:
     def values(self, stage: str, query: Values) -> Answer:
         """One noisy number per observed value, in the order of the pattern.
 
-        Numbers of several observations of one cell are put in order, because the order of rows is not public.
+        Numbers of one cell are put in order, because the order of rows is not public.
         """
         pattern = self.pattern
         change = query.sensitivity(pattern)
@@ -240,10 +232,7 @@ class Vault:
         Symbols of several observations of one cell are put in order, because the order of rows is not public.
         """
         name = self._prefix + stage
-        if type(channel) is not Channel:
-            raise VaultError(f"a channel must be a Channel, whose table is checked, got {type(channel).__name__}")
-        if len(channel.counts) != len(query.edges) + 1:
-            raise VaultError(f"a channel of {len(channel.counts)} levels needs one edge less, got {len(query.edges)}")
+        query.check(channel)
         pattern = self.pattern
         changes = query.changes(pattern)
         paid, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
@@ -254,11 +243,7 @@ class Vault:
         return pattern.sorted_in_cells(np.concatenate(parts))  # [L9]
 
     def _paid(
-        self,
-        stages: Sequence[str],
-        query: Query | Values,
-        changes: Sequence[Change],
-        epsilon: float | None = None,
+        self, stages: Sequence[str], query: Query | Values, changes: Sequence[Change], epsilon: float | None = None
     ) -> list[Event]:
         """What the stages pay for the parts of a query; an error, and nothing is paid, where one does not cover it."""
         names = [self._prefix + stage for stage in stages]
@@ -300,9 +285,7 @@ class Vault:
         elif change.norm is Norm.ROWS and isinstance(event, PureEvent):
             values = self._noise.rows(total, grid=change.grid, sensitivity=change.bound, epsilon=event.epsilon)
         else:
-            self._meter.gaussian_coordinates -= min(total.size, change.changed or total.size)
-            if self._meter.gaussian_coordinates < 0:
-                raise VaultError("the plan must price the precision of every noisy number, got more numbers than that")
+            self._meter.use_coordinates(min(total.size, change.changed or total.size))
             grid = min(change.grid, grid_for(law.scale))  # powers of two
             factor = round(change.grid / grid)
             if factor > FINEST:
@@ -311,12 +294,8 @@ class Vault:
                     f"got std {law.scale:.3g}; use less epsilon"
                 )
             limit = LARGEST_SUM // factor  # clamping enlarges no change, and no product overflows
-            values = self._noise.gaussian(
-                np.clip(total, -limit, limit) * np.int64(factor),
-                grid=grid,
-                sensitivity=change.bound,
-                noise_std=law.scale,
-            )
+            finer = np.clip(total, -limit, limit) * np.int64(factor)
+            values = self._noise.gaussian(finer, grid=grid, sensitivity=change.bound, noise_std=law.scale)
         return Answer(values, law)
 
 

@@ -1,30 +1,19 @@
 """Errors of predictions on known values (for internal use), and differences between two releases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Integers
 from tensorveil.data import tables
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.text import shown_names
 from tensorveil.errors import InputError
 from tensorveil.metrics import rmse
-from tensorveil.release.predictions import (
-    Predicted,
-    coordinates_in,
-    everybody,
-    offset_predictions,
-    predict_rows,
-    unknown_labels,
-)
+from tensorveil.release import predictions
 from tensorveil.release.release import Release
-
-Floats = NDArray[np.float64]
 
 SAMPLE = 10_000  # cells on which two releases are compared
 SEED = 0  # of that sample, so that a comparison can be repeated
@@ -37,21 +26,14 @@ class Evaluation:
 
     Attributes
     ----------
-    rows : int
-    unknown_rows : int
-        Rows with a label that the release does not know, predicted from the offsets of their known labels.
-    unknown : mapping
-        Mode name -> number of rows whose label of that mode is unknown.
-    rmse, mae : float
-        Of the predictions.
-    known_rmse : float or None
-        RMSE of the rows whose labels are all known; None if there are no such rows.
-    release_mean_rmse, release_mean_mae : float or None
-        Baseline: errors of predicting the release's own mean everywhere. None for a published model, which has no mean.
-    test_mean_rmse : float
-        Error of the best constant, the mean of the test values themselves.
-    personal : str
-        For a joint release: whether the owners' own rows were used.
+    unknown_rows : rows with a label that the release does not know, predicted from the offsets of their known labels
+    unknown : mode name -> number of rows whose label of that mode is unknown
+    rmse, mae : of the predictions
+    known_rmse : RMSE of the rows whose labels are all known; None if there are no such rows.
+    release_mean_rmse, release_mean_mae : baseline: errors of predicting the release's own mean everywhere. None for a
+        published model, which has no mean.
+    test_mean_rmse : error of the best constant, the mean of the test values themselves
+    personal : for a joint release: whether the owners' own rows were used
     """
 
     rows: int
@@ -94,9 +76,9 @@ def evaluate_table(
             raise InputError(
                 "own rows must be given only for a joint release, got a release that is not joint; leave them out"
             )
-        predicted = predict_rows(release, columns, "offsets")
+        predicted = predictions.predict_rows(release, columns, "offsets")
     elif own is not None:
-        predicted = predict_rows(release, columns, "offsets", model=everybody(release, own))
+        predicted = predictions.predict_rows(release, columns, "offsets", model=predictions.everybody(release, own))
         personal = "with everybody's personal rows"
     else:
         predicted = _public_part(release, columns)
@@ -117,18 +99,18 @@ def evaluate_table(
     )
 
 
-def _public_part(release: Release, columns: Any) -> Predicted:
+def _public_part(release: Release, columns: Any) -> predictions.Predicted:
     """Predictions of a joint release for nobody in particular."""
-    where = coordinates_in(release, columns)
-    known, unknown = np.asarray((where >= 0).all(axis=1)), unknown_labels(release, where)
-    return Predicted(offset_predictions(release.model, where), known, unknown)
+    where = predictions.coordinates_in(release, columns)
+    known, unknown = np.asarray((where >= 0).all(axis=1)), predictions.unknown_labels(release, where)
+    return predictions.Predicted(predictions.offset_predictions(release.model, where), known, unknown)
 
 
 def _release_mean(release: Release) -> float | None:
     """What the release predicts where it knows nothing."""
     if not release.model.clipped:
         return None
-    return float(offset_predictions(release.model, np.full((1, len(release.shape)), -1))[0])
+    return float(predictions.offset_predictions(release.model, np.full((1, len(release.shape)), -1))[0])
 
 
 @final
@@ -138,12 +120,9 @@ class Difference:
 
     Attributes
     ----------
-    cells : int
-        Number of cells compared; 0 if the releases cannot be compared.
-    rms : float or None
-        Root mean square difference.
-    why : str
-        Why nothing was compared, or "".
+    cells : number of cells compared; 0 if the releases cannot be compared
+    rms : root mean square difference
+    why : why nothing was compared, or ""
     """
 
     cells: int
@@ -178,7 +157,7 @@ def difference(first: Release, second: Release) -> Difference:
     return Difference(len(here), rmse(first.predict(here), second.predict(there)))
 
 
-def _common(first: Release, mode: int, second: Release, other: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _common(first: Release, mode: int, second: Release, other: int) -> tuple[Integers, Integers]:
     """Indices of the labels that both releases have, in the first and in the second."""
     left, right = (
         np.arange(release.shape[number]).tolist() if labels is None else labels.tolist()

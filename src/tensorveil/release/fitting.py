@@ -10,6 +10,7 @@ from tensorveil import checks
 from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
+from tensorveil.kernels.cores import one_blas_thread
 from tensorveil.mechanisms.auto import Choice, choose, family_of, foreign_parts
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.models.completion import Completion
@@ -25,6 +26,7 @@ from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.published import PublishedPlan
 from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.release.ledger.paying import paying, refuse_published
+from tensorveil.release.memory import check_memory
 from tensorveil.release.release import CHACHA, EXACT, Release
 from tensorveil.release.without_privacy import NO_PRIVACY, completed_without_privacy
 
@@ -174,12 +176,13 @@ def fit(
         raise InputError("a plan must state at least the cost of its stages, got less; make it with plan()")
     if observations.mode_names != names:  # a plan without names takes those of the observations
         plan = plan.with_names(observations.mode_names)
+    check_memory(plan)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
     data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
     trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay
     if data.unit.coordinates_public:
         plan.mechanism.check_pattern(Pattern(data.coordinates, data.shape, data.unit), plan)
-    with paying(ledger, dataset, plan, observations, trusted) as reservation:
+    with paying(ledger, dataset, plan, observations, trusted) as reservation, one_blas_thread():
         vault = Vault([data], plan.stages, plan.gaussian_coordinates, source)
         completion = type(plan.mechanism).run(plan.mechanism, vault, plan, progress)  # no attribute of an instance
         guarantee = Guarantee.of_run(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.data import tables
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers import time_bins
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from tensorveil.release.release import Release
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 UNKNOWN = ("error", "offsets")
 FRAMES = ("arrow", "pandas", "polars")
@@ -47,11 +46,9 @@ class Predicted:
 
     Attributes
     ----------
-    values : array
-    known : array of bool
-        Rows whose labels are all known. The others are predicted from the mean and the offsets of their known labels.
-    unknown : mapping
-        Mode name -> number of rows whose label of that mode is unknown.
+    known : rows whose labels are all known. The others are predicted from the mean and the offsets of their known
+        labels.
+    unknown : mode name -> number of rows whose label of that mode is unknown
     """
 
     values: Floats

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensorveil.arrays import Floats
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.inference.owners import with_owners
@@ -30,9 +31,6 @@ CHACHA = "ChaCha20 (20 rounds)"
 EXACT = "OpenDP's exact samplers on OpenSSL's generator, and ChaCha20 (20 rounds)"
 
 
-Floats = NDArray[np.float64]
-
-
 class Interval(NamedTuple):
     """Predictions with the lower and upper ends of their intervals."""
 
@@ -48,24 +46,13 @@ class Release:
 
     Attributes
     ----------
-    model : Completion
-    guarantee : Guarantee
-    plan : Plan or None
-        None for a published algorithm, and for a release that was loaded from a folder.
-    mode_names : tuple of str
-    labels : tuple of arrays or None
-        Labels of the indices of each mode; None for a mode that is only numbered.
-    bins : tuple of str or None
-        For modes that hold binned times: "hour", "day", "week" or "month".
-    value_name : str
-    ledger : mapping or None
-        The budget that paid: dataset, reservation, entry_hash.
-    generator : str
-        The generator that drew the noise.
-    certificate : Certificate or None
-        For a loaded release, its certificate. For a new release, `Certificate.of` makes one.
-    paid_by : Ledger or None
-        The ledger that paid; `save` records the folder in it. It is neither saved nor compared.
+    plan : None for a published algorithm, and for a release that was loaded from a folder
+    labels : labels of the indices of each mode; None for a mode that is only numbered.
+    bins : for modes that hold binned times: "hour", "day", "week" or "month"
+    ledger : the budget that paid: dataset, reservation, entry_hash
+    generator : the generator that drew the noise
+    certificate : for a loaded release, its certificate. For a new release, `Certificate.of` makes one.
+    paid_by : the ledger that paid; `save` records the folder in it. It is neither saved nor compared.
     """
 
     model: Completion
@@ -269,7 +256,7 @@ class Release:
         return replace(with_owners(model, data.coordinates, data.centred, mode), owned_index=owner)
 
 
-def _with_offset_columns(model: Completion) -> list[NDArray[np.float64]]:
+def _with_offset_columns(model: Completion) -> list[Floats]:
     """Factor matrices with further columns first: for CP ones and offsets by component, for Tucker ones and offsets."""
     parts = model.offsets.modes
     matrices = []

@@ -1,7 +1,5 @@
 """Completion without privacy, by the model of input perturbation without noise, to show the cost of privacy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,6 +13,7 @@ from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.marginal import exact_marginal
 from tensorveil.inference.values.noisy import Target, sample_values
 from tensorveil.inference.values.scale import scale_of
+from tensorveil.kernels.cores import one_blas_thread
 from tensorveil.mechanisms.base import Progress, no_progress
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
@@ -46,4 +45,5 @@ def completed_without_privacy(
     given = standardised(features, observations.mode_names, observations.shape)
     solver = Posterior(features=[given.get(mode) for mode in range(len(observations.shape))])
     target = Target(family, observations.shape, bounds.low, bounds.high)
-    return sample_values(solver, released, observations.coordinates, target, progress)
+    with one_blas_thread():
+        return sample_values(solver, released, observations.coordinates, target, progress)

@@ -11,21 +11,20 @@ empirical Bayes: lambda = residual variance / prior variance of a factor entry, 
 variance the signal's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Self, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tensorveil import checks
+from tensorveil.arrays import Coordinates, Floats
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.kernels.dispatch import worth_compiling
-from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference import descent
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start, update_blocks
@@ -34,17 +33,13 @@ from tensorveil.solvers.layouts.strata import sensible_threads
 from tensorveil.solvers.parallel_sgd import ParallelSGD
 from tensorveil.solvers.variances import believable, between_variance, excess_variance, mean_square
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
-
 MULTIPLIERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the rule's penalty, tried on held-out observations
 HOLDOUT_SHARE = 0.1
 FEWEST_TO_HOLD_OUT = 50
 FEWEST_SWEEPS = 4
 TRIAL_SWEEPS, TRIAL_TOLERANCE = 20, 3e-4
 RANDOM_STARTS = 2  # besides the spectral one
-LARGE = 2**20  # from here on the start is a few passes of descent: eigenvectors take too long
+LARGE = 2**19  # from here on the start is a few passes of descent: eigenvectors take too long
 START_PASSES = 6
 LARGEST_TRIED = 2**22  # no penalty is tried on held-out observations beyond: copies of parts, and many sweeps
 PRECISIONS = {"single": np.float32, "double": np.float64}
@@ -59,14 +54,10 @@ class ALSRun:
 
     Attributes
     ----------
-    model : FactorModel
-    offsets : Offsets
-    loss : array
-        Mean squared residual after each sweep.
-    multiplier : float
-        The multiple of the rule's penalty that held-out observations chose; infinity: no factors, offsets alone.
-    residual_variance : float
-        Estimated variance of an observation about its prediction.
+    loss : mean squared residual after each sweep
+    multiplier : the multiple of the rule's penalty that held-out observations chose; infinity: no factors, offsets
+        alone
+    residual_variance : estimated variance of an observation about its prediction
     """
 
     model: FactorModel
@@ -193,7 +184,7 @@ class _State:
     limit: float = math.inf
     losses: list[float] = field(default_factory=list)
 
-    def copy(self) -> _State:
+    def copy(self) -> Self:
         """A copy that can be modified independently."""
         return replace(
             self, parameters=self.parameters.copy(), modes=[part.copy() for part in self.modes], losses=[*self.losses]
@@ -210,7 +201,7 @@ class _State:
     def factors_at(self, coordinates: Coordinates) -> Floats:
         """The model at these coordinates."""
         predictions = np.empty(len(coordinates))
-        blocks.predict(self.parameters, self.model.block_starts, self.model.block_widths, coordinates, predictions)
+        descent.predict(self.model.numbers._replace(parameters=self.parameters), coordinates, predictions)
         return predictions
 
 

@@ -1,16 +1,14 @@
 """One block of a model at a time: exact ridge updates, and the start values that such updates improve on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Self, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.fast import tucker
 from tensorveil.kernels.reference import least_squares
@@ -20,15 +18,11 @@ from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.tucker import MAX_CORE_CELLS, Tucker
 from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_apart
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
-
 CORE_STEPS = 15  # of conjugate gradients a sweep; it starts from the old core
 CORE_PRECISION = 1e-5
 SMALL_STARTS = 6  # random starts of the CP model of the small core
 SMALL_SWEEPS = 60
-ENTRIES_A_PART, MOST_PARTS = 2**14, 16  # of the rows of a mode that threads share
+ENTRIES_PER_PART, MOST_PARTS = 2**14, 16  # of the rows of a mode that threads share
 DENSE_MODE = 500  # modes up to this size get their eigenvectors from a dense matrix
 
 
@@ -45,7 +39,7 @@ class Entries:
     begins: list[Integers]
 
     @classmethod
-    def of(cls, coordinates: Coordinates, values: Floats, shape: tuple[int, ...]) -> Entries:
+    def of(cls, coordinates: Coordinates, values: Floats, shape: tuple[int, ...]) -> Self:
         begins = [
             np.concatenate([[0], np.cumsum(index_counts(coordinates, mode, size))]) for mode, size in enumerate(shape)
         ]
@@ -71,14 +65,13 @@ class Entries:
 def update_blocks(data: Entries, targets: Floats, model: FactorModel, parameters: Floats, ridge: float) -> float:
     """One exact update of every factor matrix, and of the core; returns the effective number of parameters."""
     effective = 0.0
-    starts, widths = model.block_starts, model.block_widths
+    numbers = model.numbers._replace(parameters=parameters)
     for mode in range(model.order):
         if model.core is not None:
             effective += solve_tucker_rows(data, targets, model, parameters, mode, ridge)
             continue
-        effective += least_squares.solve_rows(
-            parameters, starts, widths, data.coordinates, targets, data.orders[mode], data.begins[mode], mode, ridge
-        )
+        order, begins = data.orders[mode], data.begins[mode]
+        effective += least_squares.solve_rows(numbers, data.coordinates, targets, order, begins, mode, ridge)
     if model.core is not None:
         solve_core(data, targets, model, parameters, ridge)
         effective += min(model.core.size, len(targets) / 4)
@@ -89,36 +82,23 @@ def solve_tucker_rows(
     data: Entries, targets: Floats, model: FactorModel, parameters: Floats, mode: int, ridge: float
 ) -> float:
     """The rows of one factor matrix of a Tucker model, in threads; returns their effective number of parameters."""
-    starts, widths = model.block_starts, model.block_widths
-    turned = np.moveaxis(parameters[starts[-1] :].reshape(model.ranks), mode, 0).reshape(model.ranks[mode], -1)
+    core_start = model.block_starts[-1]
+    turned = np.moveaxis(parameters[core_start:].reshape(model.ranks), mode, 0).reshape(model.ranks[mode], -1)
     length = padded(turned.shape[1], np.float64)
     core = aligned_zeros(len(turned) * length, np.float64)
     core.reshape(len(turned), length)[:, : turned.shape[1]] = turned
     begins = data.begins[mode]
-    parts = min(max(len(targets) // ENTRIES_A_PART, 1), MOST_PARTS)
+    parts = min(max(len(targets) // ENTRIES_PER_PART, 1), MOST_PARTS)
     cuts = np.searchsorted(begins, np.linspace(0, len(targets), parts + 1)[1:-1])
     ends = [0, *(int(cut) for cut in cuts), len(begins) - 1]
     found = [0.0] * parts
-    order = data.orders[mode]
+    numbers, entries = model.numbers._replace(parameters=parameters), (data.coordinates, targets, data.orders[mode])
     threads = min(parts, available_cores())
 
     def work(thread: int) -> None:
         for part in range(thread, parts, threads):
-            found[part] = tucker.solve_rows(
-                parameters,
-                starts,
-                widths,
-                core,
-                length,
-                data.coordinates,
-                targets,
-                order,
-                begins,
-                mode,
-                ridge,
-                ends[part],
-                ends[part + 1],
-            )
+            first, last = ends[part], ends[part + 1]
+            found[part] = tucker.solve_rows(numbers, core, length, *entries, begins, mode, ridge, first, last)
 
     run_apart(work, threads)
     return sum(found)  # by parts, whatever the number of threads
@@ -134,15 +114,13 @@ def solve_core(
     precision: float = CORE_PRECISION,
 ) -> None:
     """Conjugate gradients for (H + ridge I) core = g from the old core, the diagonal as preconditioner."""
-    starts, widths = model.block_starts, model.block_widths
-    core = parameters[starts[-1] :]  # a view: what is written here is in the parameters
+    numbers = model.numbers._replace(parameters=parameters)
+    core = parameters[model.block_starts[-1] :]  # a view: what is written here is in the parameters
     right, diagonal, product = np.empty(core.size), np.empty(core.size), np.empty(core.size)
 
     def multiply(direction: Floats, result: Floats) -> None:
         rows = data.orders[0], data.begins[0]
-        least_squares.core_product(
-            parameters, starts, widths, data.coordinates, targets, *rows, direction, result, diagonal
-        )
+        least_squares.core_product(numbers, data.coordinates, targets, *rows, direction, result, diagonal)
 
     multiply(np.empty(0), right)
     multiply(core.copy(), product)

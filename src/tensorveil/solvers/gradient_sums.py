@@ -4,22 +4,17 @@ Both give the same integers, bit for bit. Terms are whole numbers, so neither th
 threads changes a bit.
 """
 
-from __future__ import annotations
-
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.fast import gradients as vectorised
 from tensorveil.kernels.reference import gradients
 from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.solvers.layouts.strata import padded_parameters, run_apart, sensible_threads, tile_order
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
 
 MOST_STEPS = 2.0**40  # grid steps in a clip norm: more than any plan asks for
 NEAR = 2**20  # bytes that about fit a core's own cache: smaller models need no prefetching
@@ -48,24 +43,17 @@ def joint_sums(
 
     Parameters
     ----------
-    model : FactorModel
-        Where gradients are taken.
-    coordinates, values : arrays
-        The entries.
-    chosen : array of bool
-        Which of them are summed.
-    m, grid : float
-        Clip norm, and grid step, a power of two.
-    fast : bool
-        Whether a CP model takes the vectorised kernel, which `kernels.dispatch.worth_compiling` decides by public
+    model : where gradients are taken
+    coordinates, values : the entries
+    chosen : which of them are summed
+    m, grid : clip norm, and grid step, a power of two
+    fast : whether a CP model takes the vectorised kernel, which `kernels.dispatch.worth_compiling` decides by public
         sizes. The number of entries is private under some units, so nothing here chooses a kernel by it.
-    threads : int, optional
-        Number of threads of the vectorised kernel. By default it depends on the number of cores and of entries.
+    threads : number of threads of the vectorised kernel. By default it depends on the number of cores and of entries.
     """
     if not (fast and model.core is None and m < MOST_STEPS * grid):
         totals = np.zeros(model.parameters.size, dtype=np.int64)
-        layout = (model.parameters, model.block_starts, model.block_widths, coordinates, values)
-        gradients.entry_sums(*layout, chosen, m, grid, totals)
+        gradients.entry_sums(model.numbers, coordinates, values, chosen, m, grid, totals)
         return totals
     if not chosen.all():
         coordinates, values = coordinates[chosen], values[chosen]

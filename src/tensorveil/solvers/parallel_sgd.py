@@ -4,8 +4,6 @@ This is not the solver of the paper, which is in sgd.py. The order of the steps 
 by default, and start values and step sizes adapt to the data, so that large sparse tensors fit from the first pass on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,14 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.layouts.strata import Strata, sensible_threads
 from tensorveil.solvers.serial_tucker import SerialTucker
-
-Floats = NDArray[np.float64]
 
 PRECISIONS = {"single": np.float32, "double": np.float64}
 LEVEL = 1.0  # mean of the values that the factors are fitted to, in their standard deviations: products start positive
@@ -38,14 +35,9 @@ class ParallelSGDRun:
 
     Attributes
     ----------
-    model : FactorModel
-    offsets : Offsets
-    loss : array
-        Mean squared residual of each iteration, every entry's taken when it was visited, before its step.
-    threads : int
-        Number of threads used. Seed and number of threads together determine the result.
-    learning_rate : float
-        Learning rate of the first iteration: the requested one, halved each time descent diverged.
+    loss : mean squared residual of each iteration, every entry's taken when it was visited, before its step
+    threads : number of threads used. Seed and number of threads together determine the result.
+    learning_rate : learning rate of the first iteration: the requested one, halved each time descent diverged
     """
 
     model: FactorModel

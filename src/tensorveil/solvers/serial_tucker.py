@@ -1,18 +1,16 @@
 """Passes of descent over a Tucker model, one entry after the other; with the same interface as `Strata`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats
 from tensorveil.kernels.fast import tucker
+from tensorveil.kernels.reference.blocks import Blocks
 from tensorveil.kernels.vectors import aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
-
-Floats = NDArray[np.float64]
 
 
 @final
@@ -61,25 +59,10 @@ class SerialTucker:
         """One pass for each of the learning rates; returns the sums of squared residuals."""
         size, length = _sizes(model)
         core = packed[: model.ranks[0] * length]
-        widths = np.array([*model.ranks, size // model.ranks[0]])
-        losses = [
-            tucker.tucker_pass(
-                packed[core.size :],
-                model.block_starts,
-                widths,
-                core,
-                length,
-                self.coordinates,
-                self.values,
-                self.scale,
-                self.shift,
-                generator.permutation(self.entries),
-                float(rate),
-                penalty,
-            )
-            for rate in rates
-        ]
-        return np.array(losses)
+        numbers = Blocks(packed[core.size :], model.block_starts, np.array([*model.ranks, size // model.ranks[0]]))
+        entries = (self.coordinates, self.values, self.scale, self.shift)
+        visits = ((generator.permutation(self.entries), float(rate), penalty) for rate in rates)
+        return np.array([tucker.tucker_pass(numbers, core, length, *entries, *visit) for visit in visits])
 
 
 def _sizes(model: FactorModel) -> tuple[int, int]:

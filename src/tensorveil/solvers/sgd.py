@@ -1,24 +1,20 @@
 """Stochastic gradient descent, one entry per step: the paper's solver of Eq. (cp) and Eq. (tucker)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, final
+from typing import Protocol, Self, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError, InputError
-from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference import descent
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.solvers.start import Start, UniformStart
 
-Floats = NDArray[np.float64]
-
-STEPS_A_BLOCK = 1 << 14  # of noise handed to the kernel at a time
+STEPS_PER_BLOCK = 1 << 14  # of noise handed to the kernel at a time
 
 
 class StepNoise(Protocol):
@@ -39,12 +35,9 @@ class SGDRun:
 
     Attributes
     ----------
-    model : FactorModel
-    loss : array
-        Mean squared residual of each iteration, every entry's taken when it was visited, before its step.
-    largest_gradient, largest_feature : arrays
-        For watched or clipped blocks, the largest gradient norm met before clipping and the largest squared norm of
-        the features phi; zero for the others.
+    loss : mean squared residual of each iteration, every entry's taken when it was visited, before its step
+    largest_gradient, largest_feature : for watched or clipped blocks, the largest gradient norm met before clipping and
+        the largest squared norm of the features phi; zero for the others
     """
 
     model: FactorModel
@@ -89,7 +82,7 @@ class SGD:
         checks.nonnegative_number("core_regularization", self.core_regularization)
 
     @classmethod
-    def preset(cls, name: str) -> SGD:
+    def preset(cls, name: str) -> Self:
         """The parameters of the paper's experiments, by name: see PRESETS."""
         return PRESETS[checks.choice("name", name, tuple(PRESETS))]
 
@@ -132,8 +125,7 @@ class SGD:
                 raise InputError(f"start must be a model of {family} and shape {observations.shape}, got {start!r}")
             first = start
         parameters = first.parameters.copy()
-        starts, widths = first.block_starts, first.block_widths
-        number_of_blocks = len(starts)
+        number_of_blocks = len(first.block_starts)
         norms = np.full(number_of_blocks, np.inf) if clip_norms is None else np.asarray(clip_norms, dtype=np.float64)
         if norms.shape != (number_of_blocks,) or not (norms > 0).all():
             raise InputError(f"clip_norms must be {number_of_blocks} positive numbers, one per block, got {clip_norms}")
@@ -141,30 +133,18 @@ class SGD:
         for block in watched:
             watch[_block("watched", block, number_of_blocks)] = True
         noised = -1 if noise is None else _block("noise.block", noise.block, number_of_blocks)
-        largest_gradient, largest_feature = np.zeros(number_of_blocks), np.zeros(number_of_blocks)
-        no_noise = np.empty((0, 0))
+        clipping = descent.Clipping(norms, watch, np.zeros(number_of_blocks), np.zeros(number_of_blocks))
+        numbers, no_noise = first.numbers._replace(parameters=parameters), np.empty((0, 0))
         losses = np.empty(self.iterations)
         for iteration in range(self.iterations):
             visits = generator.permutation(len(observations))
             loss = 0.0
-            for begin in range(0, len(visits), len(visits) if noise is None else STEPS_A_BLOCK):
-                part = visits if noise is None else visits[begin : begin + STEPS_A_BLOCK]
-                loss += blocks.sgd_pass(
-                    parameters,
-                    starts,
-                    widths,
-                    observations.coordinates,
-                    observations.values,
-                    part,
-                    self.learning_rate,
-                    self.penalties(first),
-                    norms,
-                    noised,
-                    no_noise if noise is None else _drawn(noise, len(part), int(widths[noised])),
-                    watch,
-                    largest_gradient,
-                    largest_feature,
-                )
+            for begin in range(0, len(visits), len(visits) if noise is None else STEPS_PER_BLOCK):
+                part = visits if noise is None else visits[begin : begin + STEPS_PER_BLOCK]
+                rows = no_noise if noise is None else _drawn(noise, len(part), int(first.block_widths[noised]))
+                entries = (observations.coordinates, observations.values, part)
+                rules = (self.learning_rate, self.penalties(first), clipping)
+                loss += descent.sgd_pass(numbers, *entries, *rules, noised, rows)
                 if not np.isfinite(loss):
                     break
             if not (np.isfinite(loss) and np.isfinite(parameters).all()):
@@ -176,7 +156,7 @@ class SGD:
             losses[iteration] = loss / len(observations)
             if progress is not None:
                 progress(iteration + 1, float(losses[iteration]))
-        return SGDRun(first.replace_parameters(parameters), losses, largest_gradient, largest_feature)
+        return SGDRun(first.replace_parameters(parameters), losses, clipping.largest_gradient, clipping.largest_feature)
 
 
 def _block(name: str, value: int, number_of_blocks: int) -> int:

@@ -1,15 +1,13 @@
 """Start values of a solver."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 
@@ -18,7 +16,7 @@ class Start(ABC):
     """A rule that draws the first model; it reads the shape and the family only, never the data."""
 
     @abstractmethod
-    def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.float64]:
+    def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
         """Start values of one block."""
 
     def model(self, family: ModelFamily, shape: tuple[int, ...], generator: np.random.Generator) -> FactorModel:
@@ -42,7 +40,7 @@ class UniformStart(Start):
         if checks.finite_number("low", self.low) >= checks.finite_number("high", self.high):
             raise InputError(f"low must be below high, got {self.low} and {self.high}; swap them")
 
-    def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.float64]:
+    def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
         return generator.uniform(self.low, self.high, shape)
 
 
@@ -58,7 +56,7 @@ class NormalStart(Start):
         checks.finite_number("mean", self.mean)
         checks.positive_number("std", self.std)
 
-    def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.float64]:
+    def draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
         return generator.normal(self.mean, self.std, shape)
 
 

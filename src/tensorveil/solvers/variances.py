@@ -1,16 +1,11 @@
 """Variances of effects and residuals, by moments."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.solvers.block_updates import Entries
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 SURE = 2.5  # standard errors by which effects must show before they count
 

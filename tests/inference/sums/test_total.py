@@ -1,8 +1,11 @@
 """The released mean and the marginal that agrees with it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import tensorveil as tv
 from tensorveil.inference.offsets import NoisySums
 from tensorveil.inference.sums.total import mean_of_total, reading_range, with_mean
 from tensorveil.inference.values.marginal import exact_marginal
@@ -36,3 +39,23 @@ def test_the_marginal_takes_the_mean_that_it_is_given(short):
 def test_where_the_marginal_is_sure_values_are_read_in_its_range_alone():
     low, high = reading_range(marginal(np.linspace(-0.4, 0.2, 500)), 0.1)
     assert (low, high) == pytest.approx((-0.4, 0.2), abs=0.01)
+
+
+def test_few_values_in_wide_bounds_are_not_read_at_the_price_of_the_bounds():
+    narrow = replace(marginal(np.linspace(0.001, 0.002, 500)), error=0.1)
+    low, high = reading_range(narrow, 0.01)  # noise of ten times the spread of the values
+    assert high - low < 0.02
+    wide = replace(marginal(np.linspace(-0.5, 0.5, 500)), error=0.1)
+    low, high = reading_range(wide, 0.01)  # noise of a thirtieth of it
+    assert (low, high) == pytest.approx((-1, 1))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_narrow_values_in_wide_bounds_are_predicted_better_than_by_a_noisy_mean_over_the_bounds(epsilon):
+    generator = np.random.default_rng(5)
+    where = np.column_stack(np.unravel_index(generator.choice(18 * 8 * 17, 1000, replace=False), (18, 8, 17)))
+    data = tv.Observations(where, 0.001 * generator.standard_normal(1000), (18, 8, 17))
+    plan = tv.SumPerturbation().plan(tv.CP(1), tv.Bounds(-100, 100), "value", epsilon, shape=(18, 8, 17))
+    errors = [np.mean(tv.fit(data, plan, seed=seed).predict(where) ** 2) for seed in range(4)]
+    noise = np.sqrt(2) * 200 / (1000 * epsilon)  # of a mean over the whole bounds, with all of the budget
+    assert np.sqrt(np.mean(errors)) < noise

@@ -9,8 +9,10 @@ from scipy.special import ndtri
 from scipy.stats import norm
 
 from tensorveil.errors import InputError
-from tensorveil.inference.values.scale import Scale
+from tensorveil.inference.values.marginal import exact_marginal
+from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.mechanisms.planning.channel_design import design_channel, kept_information
+from tensorveil.privacy.bounds import VALUE_STEPS
 
 STARS = (0.06, 0.11, 0.27, 0.34, 0.22)
 
@@ -94,7 +96,7 @@ def squared_error(table, scale, number):
     """Error of mean values that is left, as a share of that before, by numerical derivatives and integration."""
     values, left = (scale.low + scale.high) / 2, []
     ends = np.concatenate(([-np.inf], scale.cuts, [np.inf]))
-    for share in (0.02, 0.15, 0.6):
+    for share in (0.05, 0.2, 0.6, 0.85):
         centres = math.sqrt(1 - share) * ndtri((np.arange(60) + 0.5) / 60)
 
         def levels(moved, share=share, centres=centres):
@@ -144,3 +146,13 @@ def test_bad_numbers_are_refused():
         design_channel(ATOMS, 0.0, 3.0)
     with pytest.raises(InputError, match="per_index"):
         design_channel(ATOMS, 1.0, -3.0)
+
+
+def test_where_tails_are_long_large_values_are_told_apart():
+    values = np.clip(np.random.default_rng(0).standard_normal((3, 200_000)).prod(axis=0) / 25, -1, 1)
+    scale = scale_of(exact_marginal(np.rint(values * VALUE_STEPS).astype(np.int64), VALUE_STEPS), 32, None)
+    chances = design_channel(scale, 2.0, 300.0).chances
+    large, larger = (chances[np.searchsorted(scale.cuts, place)] for place in (3.0, 8.0))
+    centre, moved = (chances[np.searchsorted(scale.cuts, place)] for place in (-0.5, 0.5))
+    apart = np.abs(centre - moved).sum() / 2
+    assert np.abs(large - larger).sum() / 2 > apart / 2  # 0.09 if centres were those of a normal law

@@ -8,13 +8,11 @@ from tensorveil.mechanisms.planning.information import (
     expected_error_of_channel,
     expected_error_of_sums,
     noise_variance,
-    pure_is_better,
     sums_are_better,
 )
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Request
-from tensorveil.privacy.units import Unit
 
 
 def request(epsilon, shape=(943, 1682), count=90_000, rank=8):
@@ -50,9 +48,3 @@ def test_the_noise_variance_is_that_of_the_noise(event):
     else:
         drawn = source.gaussian(zeros, grid=grid, sensitivity=2.0, noise_std=3.0)
     assert drawn.var() == pytest.approx(noise_variance(event, 2.0), rel=0.03)
-
-
-def test_pure_noise_wins_for_single_values_at_small_delta_only():
-    assert pure_is_better(PureEvent(1.0), GaussianEvent(4.0), Unit.value(), 3)
-    assert not pure_is_better(PureEvent(1.0), GaussianEvent(0.1), Unit.value(), 3)
-    assert not pure_is_better(PureEvent(1.0), GaussianEvent(4.0), Unit.slice(0), 1)

@@ -12,10 +12,11 @@ from tensorveil.audit.neighbours import neighbours
 from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import clip
-from tensorveil.privacy.queries.base import Reading
 from tensorveil.privacy.queries.rows import normal_equations
 from tensorveil.privacy.queries.rows.normal_equations import NormalEquations
+from tensorveil.privacy.queries.rows.own_rows import Reading
 from tensorveil.privacy.stages import Norm
+from tensorveil.solvers.layouts.sorted_entries import SortedEntries
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (5, 4, 3)
@@ -131,10 +132,8 @@ def test_many_observations_give_the_sums_of_a_slow_oracle(monkeypatch):
     shard = shard_of(observations, "value")
     assert worth_compiling(len(shard), "cp")
     sorts = []
-    sort = normal_equations.SortedEntries.of
-    monkeypatch.setattr(
-        normal_equations.SortedEntries, "of", lambda *arguments: sorts.append(0) or sort(*arguments), raising=True
-    )
+    sort = SortedEntries.of
+    monkeypatch.setattr(SortedEntries, "of", lambda *arguments: sorts.append(0) or sort(*arguments), raising=True)
     for limit in (60.0, 1.0):
         query = query_for(tv.CP(rank=3), 1, "value", False, limit, shape=shape)
         (found,) = query.of(shard)

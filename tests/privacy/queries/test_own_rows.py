@@ -6,15 +6,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tensorveil as tv
-from tensorveil.models.block_features import typical_feature
+from tensorveil.models.block_features import largest_feature, typical_feature
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import clip
-from tensorveil.privacy.queries.base import Reading
-from tensorveil.privacy.queries.rows.own_rows import own_offsets, own_rows, with_own_rows
+from tensorveil.privacy.queries.rows.own_rows import Reading, own_offsets, own_rows, with_own_rows
 from tensorveil.solvers.start import public_start
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (8, 6, 4)
+LIMIT_AND_RIDGE = (2.0, 0.3)
 FAMILIES = [tv.CP(rank=3), tv.Tucker(ranks=(3, 2, 2))]
 
 
@@ -24,6 +24,11 @@ def data_of(seed, count=60, user=None):
     values = rng.uniform(0.5, 5.5, count)
     keep = np.ones(count, dtype=bool) if user is None else where[:, 0] == user
     return where[keep], values[keep]
+
+
+def rows_of(numbers, width):
+    """The rows of the first mode."""
+    return numbers.parameters[: SHAPE[0] * width].reshape(-1, width)
 
 
 def shard_of(where, values):
@@ -43,10 +48,11 @@ def test_a_row_does_not_change_by_a_bit_when_other_users_data_change(seed, user,
         foreign = where[:, 0] != user
         together = np.concatenate([where[foreign], mine[0]]), np.concatenate([values[foreign], mine[1]])
         assume(len(together[1]) > 0)
-        own, made = with_own_rows(shard_of(*together), reading, model)
-        found.append((own.offsets.modes[0][user].tobytes(), made.factors[0][user].tobytes()))
-        for mode in (1, 2):
-            np.testing.assert_array_equal(made.factors[mode], model.factors[mode])
+        shard = shard_of(*together)
+        residuals, made = with_own_rows(shard, reading, model.numbers, *LIMIT_AND_RIDGE)
+        width = model.ranks[0]
+        found.append((residuals[shard.index(0) == user].tobytes(), rows_of(made, width)[user].tobytes()))
+        np.testing.assert_array_equal(made.parameters[8 * width :], model.parameters[8 * width :])
     assert found[0] == found[1]
 
 
@@ -56,9 +62,10 @@ def test_the_order_of_observations_does_not_show_in_a_single_bit(family):
     where, values = np.concatenate([where] * 3), np.concatenate([values, values[::-1], values])
     model, reading = public_start(family, SHAPE, std=0.5), Reading(0.0, 1.0, Offsets.none(3))
     mixed = np.random.default_rng(6).permutation(len(values))
-    one, other = (with_own_rows(shard_of(where[p], values[p]), reading, model) for p in (np.arange(len(values)), mixed))
-    assert one[0] == other[0]
-    assert one[1] == other[1]
+    shards = (shard_of(where[p], values[p]) for p in (np.arange(len(values)), mixed))
+    one, other = (with_own_rows(shard, reading, model.numbers, *LIMIT_AND_RIDGE) for shard in shards)
+    assert one[0].tobytes() == other[0].tobytes()
+    assert one[1].parameters.tobytes() == other[1].parameters.tobytes()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -68,8 +75,8 @@ def test_rows_solve_the_slices_ridge_regression(family):
     shard = shard_of(where, values)
     reading = Reading(0.0, 20.0, Offsets.none(3))  # nothing is clipped
     small = shard.centred / 20.0
-    rows = own_rows(shard, reading, model, 0)
-    ridge = 2.0 * typical_feature(model, 0) ** 2
+    limit, ridge = largest_feature(model, 0), 2.0 * typical_feature(model, 0) ** 2
+    rows = own_rows(shard, reading.residuals(shard), model.numbers, 0, limit, ridge / limit**2)
     for user in range(SHAPE[0]):
         own = shard.coordinates[:, 0] == user
         phi = np.array([model.features(cell)[0] for cell in shard.coordinates[own]]).reshape(-1, model.ranks[0])

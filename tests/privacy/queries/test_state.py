@@ -1,23 +1,26 @@
 """Queries check their own state: nothing that a mechanism hands to one can break its bound."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.models.block_features import largest_feature
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.queries.base import Reading
 from tensorveil.privacy.queries.contributions import slice_weights
 from tensorveil.privacy.queries.gradients import RowGradients
 from tensorveil.privacy.queries.rows.exact_rows import ExactRows
 from tensorveil.privacy.queries.rows.normal_equations import NormalEquations
+from tensorveil.privacy.queries.rows.own_rows import Reading
 from tensorveil.privacy.queries.sums.row_sums import Rows, RowSums
 from tensorveil.privacy.queries.sums.scores import ScoreReading
+from tensorveil.privacy.queries.values.dense import DenseCells
 from tensorveil.privacy.queries.values.histogram import Histogram
 from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
@@ -78,9 +81,22 @@ def test_own_rows_of_the_largest_models_are_numbers(family, size):
     model = family.model([np.full(block, size) for block in family.block_shapes(shape)])
     data = tv.Observations(np.argwhere(np.ones(shape)), np.linspace(-1, 1, 96), shape)
     bounded = clip(data, tv.Bounds(-1, 1), Unit.slice(0), bytes(32))
-    query = NormalEquations(Reading(0.0, 1.0, Offsets.none(6)), model, 1, np.ones(2), np.arange(2), False)
+    own = (largest_feature(model, 0), 1e-9)
+    query = NormalEquations(Reading(0.0, 1.0, Offsets.none(6)), model, 1, np.ones(2), np.arange(2), False, own)
     for part, change in zip(query.of(bounded), query.sensitivity(bounded.unit), strict=True):
         assert np.linalg.norm(part.astype(np.float64)) * change.grid <= 3  # slices
+
+
+@pytest.mark.parametrize("unit", [Unit.value(), Unit.slice_values(0), Unit.entry(), Unit.slice(0)], ids=str)
+def test_no_warning_tells_how_large_a_value_is(unit):
+    """On the smallest scales only values away from the mean overflow."""
+    far = Offsets(1e308, [np.full(3, 1e308), None])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for scale in (5e-324, 1e-308, 1.0):
+            for offsets in (NONE, far):
+                NormalEquations(Reading(0.2, scale, offsets), MODEL, 1, np.ones(2), np.arange(2), False).of(shard(unit))
+                RowSums(Rows(1), ScoreReading([-1.0, 1.0], [-8.0, 8.0], offsets, scale), False).of(shard(unit))
 
 
 def test_models_and_offsets_of_another_shape_are_refused():
@@ -92,6 +108,9 @@ def test_models_and_offsets_of_another_shape_are_refused():
         RowGradients(small, 0.0, np.ones(2), (np.ones(2, dtype=np.bool_),) * 2).of(shard())
     with pytest.raises(tv.InputError, match="a model must have the shape"):
         ExactRows(small, 1, np.ones((2, 1, 1)), np.ones(2), np.arange(2), 8, True).of(shard())
+    for box in ((2, 2), (6, 2), (3, 2, 1)):  # cells of the data outside, all inside, another order
+        with pytest.raises(tv.InputError, match="the box must have the shape"):
+            DenseCells(box, 0, True).of(shard(Unit.entry()))
     short = Offsets(0.0, [np.zeros(2), None])
     with pytest.raises(tv.InputError, match="offsets must be one per index"):
         Reading(0.0, 1.0, short).residuals(shard(Unit.entry()))

@@ -3,8 +3,6 @@
 The data may be used for research but not redistributed, so they are read from a folder, or downloaded and checked.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import io
@@ -27,7 +25,7 @@ from tensorveil.errors import DownloadError, InputError
 
 SPLITS = ("ua", "ub")
 USERS, FILMS = 943, 1682
-SECONDS_A_DAY = 86_400
+SECONDS_PER_DAY = 86_400
 DATA_VARIABLE = "TENSORVEIL_DATA"
 URL = "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
 SHA256 = {
@@ -89,11 +87,11 @@ def load_movielens(split: str = "ua", path: str | os.PathLike[str] | None = None
             "give a path, set the variable, or call download_movielens(folder)"
         )
     tables = [_read(folder / f"{split}.{part}") for part in ("base", "test")]
-    days = np.unique(np.concatenate([table[:, 3] // SECONDS_A_DAY for table in tables]))
+    days = np.unique(np.concatenate([table[:, 3] // SECONDS_PER_DAY for table in tables]))
     labels = (np.arange(1, USERS + 1), np.arange(1, FILMS + 1), days.astype("datetime64[D]"))
     train, test = (
         Observations(
-            np.column_stack([table[:, 0] - 1, table[:, 1] - 1, np.searchsorted(days, table[:, 3] // SECONDS_A_DAY)]),
+            np.column_stack([table[:, 0] - 1, table[:, 1] - 1, np.searchsorted(days, table[:, 3] // SECONDS_PER_DAY)]),
             table[:, 2],
             (USERS, FILMS, len(days)),
             mode_names=("user", "film", "day"),

@@ -1,7 +1,5 @@
 """The paper's synthetic tensors (section 5.1): a low-rank truth, noise, missing cells, a train and a test part."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.data.observations import Observations
 from tensorveil.data.scaling import MinMaxScaling
 from tensorveil.errors import InputError
-
-Floats = NDArray[np.float64]
 
 SNR_KINDS = ("norms", "variances")
 SCALINGS = ("min-max", "max-abs", "none")
@@ -28,12 +25,9 @@ class SyntheticTensor:
 
     Attributes
     ----------
-    truth : array
-        The noise-free tensor, scaled; read-only.
-    train, test : Observations
-        Noisy entries, 80 % and 20 % of those observed.
-    noise_std : float
-        Standard deviation of the added noise.
+    truth : the noise-free tensor, scaled; read-only
+    train, test : noisy entries, 80 % and 20 % of those observed
+    noise_std : standard deviation of the added noise
     """
 
     truth: Floats

@@ -1,14 +1,12 @@
 """Arrays in NumPy's .npz and MATLAB's .mat files: dense with NaN for missing cells, or coordinates and values."""
 
-from __future__ import annotations
-
 import io
 import math
 import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +101,7 @@ class _Archive:
             self._file.close()
             raise
 
-    def __enter__(self) -> _Archive:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

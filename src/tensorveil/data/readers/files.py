@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Integers
 from tensorveil.data import tables
-from tensorveil.data.cells import RepeatedCellsError
+from tensorveil.data.merging import RepeatedCellsError
 from tensorveil.data.modes import checked_public
 from tensorveil.data.observations import DUPLICATES, Observations
 from tensorveil.data.readers import text as text_files
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["coordinates_of", "read", "read_table"]
 
-Integers = NDArray[np.int64]
 FilePath = str | os.PathLike[str]
 
 MOST_NUMBERED_LABELS = 10**8

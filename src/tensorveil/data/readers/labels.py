@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Integers
 from tensorveil.data import tables
 from tensorveil.data.readers import time_bins
 from tensorveil.errors import InputError
@@ -22,7 +23,6 @@ from tensorveil.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Integers = NDArray[np.int64]
 Labels = NDArray[Any]
 
 

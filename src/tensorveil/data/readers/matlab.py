@@ -3,8 +3,6 @@
 SciPy's reader can crash the process on a damaged file; this one checks every length before it uses it.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import zlib
@@ -14,9 +12,9 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError, SizeError
 
 HEADER_BYTES = 128
@@ -40,7 +38,7 @@ class MatArray:
     compressed: bool
     order: str
 
-    def read(self) -> NDArray[np.float64]:
+    def read(self) -> Floats:
         """The numbers; MATLAB stores the first index as the fastest."""
         cells = math.prod(self.shape)
         content = _unpacked(self.content, self.compressed, DESCRIPTION_BYTES + 8 * cells + 16)
@@ -55,7 +53,7 @@ class MatArray:
         return numbers.astype(np.float64).reshape(self.shape, order="F")
 
 
-def mat_array(path: Path, value: str | None) -> NDArray[np.float64]:
+def mat_array(path: Path, value: str | None) -> Floats:
     """The dense array of a MATLAB file: the only one, or the one that `value` names."""
     if path.stat().st_size > MOST_BYTES:
         raise SizeError(f"{path.name} must have at most {MOST_BYTES:,} bytes, got more; save a part of it")

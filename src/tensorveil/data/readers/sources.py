@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Integers
 from tensorveil.data.readers import arrays as array_files
 from tensorveil.data.readers import text as text_files
 from tensorveil.errors import InputError, SizeError
@@ -19,7 +19,6 @@ from tensorveil.errors import InputError, SizeError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Integers = NDArray[np.int64]
 
 FORMATS = ("csv", "tsv", "parquet", "tns", "npz", "mat")
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet", ".tns": "tns", ".npz": "npz"}

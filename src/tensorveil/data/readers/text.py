@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tensorveil import checks
+from tensorveil.arrays import Integers
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,7 +72,7 @@ class TextFile:
                 self._check_encoding()
         return found
 
-    def lines(self, rows: NDArray[np.int64]) -> list[int]:
+    def lines(self, rows: Integers) -> list[int]:
         """The line numbers, counted from 1, of the first few of these rows (sorted, counted from 0)."""
         wanted = iter(rows[:LINES_SHOWN].tolist())
         found: list[int] = []
@@ -237,7 +235,7 @@ def tns_table(file: TextFile) -> tuple[pa.Table, TextFile]:
     return clean.table(kinds), clean
 
 
-def refuse_rows(problems: Sequence[tuple[NDArray[np.int64], str]], word: str, find: Callable[[Any], list[int]]) -> None:
+def refuse_rows(problems: Sequence[tuple[Integers, str]], word: str, find: Callable[[Any], list[int]]) -> None:
     """Raise one error for all bad rows: how many they are, which rule they break and where the first ones are.
 
     The message never says what the rows contain.

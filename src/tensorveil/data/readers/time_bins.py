@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Integers
 from tensorveil.data import tables
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 # how a bin's label is written
@@ -29,11 +29,11 @@ PATTERNS = {
 EXAMPLES = {"hour": "1998-03-08T14", "day": "1998-03-08", "week": "1998-W10", "month": "1998-03", "year": "1998"}
 BINS = tuple(PATTERNS)
 NUMPY_UNITS = {"hour": "h", "day": "D", "month": "M", "year": "Y"}
-SECONDS_A_DAY = 86_400
+SECONDS_PER_DAY = 86_400
 EPOCH = dt.datetime(1970, 1, 1)
 FIRST_SECOND = -62_135_596_800  # 0001-01-01T00:00:00
 LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59
-PARTS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+PARTS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def bin_numbers(column: Any, kind: str, name: str) -> tuple[Integers, Mask]:
@@ -43,7 +43,7 @@ def bin_numbers(column: Any, kind: str, name: str) -> tuple[Integers, Mask]:
     times without one are taken as UTC.
     """
     seconds, known = epoch_seconds(column, name)
-    days = seconds // SECONDS_A_DAY
+    days = seconds // SECONDS_PER_DAY
     if kind == "hour":
         return seconds // 3600, known
     if kind == "day":
@@ -126,10 +126,10 @@ def _of_dates(column: Any) -> tuple[Integers, Mask]:
     known = np.array(column.is_valid().to_numpy(zero_copy_only=False))
     if pa.types.is_date32(column.type):
         days = np.array(pc.fill_null(column.cast(pa.int32()), 0).to_numpy())
-        return days.astype(np.int64) * SECONDS_A_DAY, known
+        return days.astype(np.int64) * SECONDS_PER_DAY, known
     unit = "ms" if pa.types.is_date64(column.type) else column.type.unit
     parts = np.array(pc.fill_null(column.cast(pa.int64()), 0).to_numpy())
-    return parts // PARTS_A_SECOND[unit], known
+    return parts // PARTS_PER_SECOND[unit], known
 
 
 def _of_texts(column: Any) -> tuple[Integers, Mask]:

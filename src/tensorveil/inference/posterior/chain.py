@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
+from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
+from tensorveil.kernels.fast import scored_rows as fast_rows
 from tensorveil.kernels.reference import scored_rows
-from tensorveil.models.factor_model import ModelFamily
+from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.solvers.block_updates import Entries
 from tensorveil.solvers.layouts.strata import run_apart
 
@@ -29,11 +32,23 @@ MEAN_RATIO = 1.0  # of the mean of a column of rows, over their spread
 LINK_RATIO = 0.55  # of what a group of features explains of it
 START = 0.1  # of the prior's scale: chains start near zero and apart
 STEP, LARGEST_STEP = 0.1, 0.5  # of the log of the scale of all effects; it adapts while draws are discarded
+APART = 0.02  # relative spread of chains that begin near one model; with 0.2, large values looked like false symbols
+TINY = 1e-12  # a column smaller than this is zero
 CORE_BLOCK = 256  # cells of a core that are drawn together
 FIT_SHARE = 0.1  # of the last sweep in the average of the log likelihood
 CUTS_BLOCK = 32  # coordinates of the cuts that are
 WEIGHT_PARTS = 8  # of the entries, for sums of weights
 ROOM = 1.3  # of means in tables, over the largest one of today
+
+
+@final
+@dataclass(frozen=True)
+class Start:
+    """A CP model and offsets that chains may begin near; `unit` brings them to the latent scale."""
+
+    model: FactorModel
+    offsets: Sequence[Floats]
+    unit: float
 
 
 class Chain:
@@ -48,8 +63,10 @@ class Chain:
         links: list[Links],
         seed: int,
         threads: int,
+        lists: SortedSymbols | None = None,
     ) -> None:
         self.data, self.released, self.shape, self.links, self.threads = data, released, shape, links, threads
+        self.lists = lists  # for kernels made for the rank; None: those of the reference
         self.generator = np.random.default_rng(seed)
         self.model = family.zeros(shape)
         self.starts, self.widths = self.model.block_starts, self.model.block_widths
@@ -68,7 +85,8 @@ class Chain:
         self.prior_means = [np.zeros((size, rank + 1)) for size, rank in zip(shape, ranks, strict=True)]
         self.core_scale = self.core_precision = each**-2
         count = len(released)
-        self.means = np.zeros(count)
+        self.symbols = released.symbols if lists is None else lists.symbols
+        self.means: NDArray[Any] = np.zeros(count, np.float64 if lists is None else np.float32)  # one per symbol
         self.parts = [(first, min(first + PART, count)) for first in range(0, count, PART)]
         self.row_parts = [self._row_parts(mode) for mode in range(order)]
         self.step = STEP
@@ -76,6 +94,20 @@ class Chain:
         self.accepted = 0.0  # share of rows whose last proposal was
         self.cuts = released.start()
         self.table = released.table(self.cuts, 3.0)
+        self.information = float(self.table.information.max())  # of an average symbol
+
+    def start_at(self, start: Start) -> None:
+        """Begin near a CP model, with columns of the same size in all modes."""
+        columns = [np.sqrt(np.mean(factor**2, axis=0)) for factor in start.model.factors]
+        each = (start.unit * np.prod(columns, axis=0)) ** (1 / len(columns))
+        apart = np.exp(APART * self.generator.standard_normal(self.parameters.size))
+        factors = [
+            factor * (each / np.maximum(size, TINY)) for factor, size in zip(start.model.factors, columns, strict=True)
+        ]
+        self.parameters = np.concatenate([factor.ravel() for factor in factors]) * apart
+        self.offsets = start.unit * np.concatenate(start.offsets)
+        spreads = np.maximum(each, START * self.usual[0][:-1])
+        self.row_precisions = [np.append(spreads, usual[-1]) ** -2 for usual in self.usual]
 
     def follow(self, other: Chain) -> None:
         """Go on from where another chain is, with random numbers of one's own."""
@@ -84,11 +116,12 @@ class Chain:
         self.link_precisions = [part.copy() for part in other.link_precisions]
         self.prior_means = [part.copy() for part in other.prior_means]
         self.core_precision, self.step, self.fit = other.core_precision, other.step, other.fit
+        self.information = other.information
 
     def _row_parts(self, mode: int) -> list[tuple[int, int]]:
-        """Ranges of rows with about PART entries each."""
+        """Ranges of rows with about PART entries each, or more where that takes as little time."""
         begins = self.data.begins[mode]
-        cuts = np.searchsorted(begins, np.arange(0, begins[-1], PART // 2))
+        cuts = np.searchsorted(begins, np.arange(0, begins[-1], PART // 2 if self.lists is None else 4 * PART))
         cuts = np.unique(np.concatenate([[0], cuts, [len(begins) - 1]]))
         return [(int(first), int(last)) for first, last in pairwise(cuts)]
 
@@ -108,28 +141,48 @@ class Chain:
         """What kernels need to predict."""
         return self.parameters, self.starts, self.widths, self.offsets, self.offset_starts, self.data.coordinates
 
-    def sweep(self, sweep: int, tune: bool) -> None:
-        """Draw everything once; `tune`: whether the draw is discarded and step sizes may change."""
+    def sweep(self, sweep: int, tune: bool, held: bool = False) -> None:
+        """Draw everything once.
+
+        Parameters
+        ----------
+        tune : whether the draw is discarded and step sizes may change
+        held : whether the spreads of factors stay as they are; else a column that is still small in every mode would
+            be shrunk before the data could make it large
+        """
         order = len(self.shape)
         for mode in range(order):
             self._draw_level(mode)
-        self.share(scored_rows.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
-        reach = float(np.abs(self.means).max()) + 1e-3
+        self._predict()
+        reach = max(float(self.means.max()), -float(self.means.min())) + 1e-3
         places = self.released.places(reach)
         weights = self._weights(reach, len(places))
+        used = weights.any(axis=(0, 2))
+        places, weights = places[used], weights[:, used]
         reach *= self._draw_scale(sweep % order, places, weights, tune)
         self._draw_cuts(places, weights)
-        value, shares = self.released.log_likelihood(self.cuts, places, weights)
+        value, together = self.released.log_likelihood(self.cuts, places, weights)
         self.fit += FIT_SHARE * (value - self.fit)
-        self.table = self.released.table(self.cuts, ROOM * reach + 3.0, shares)
+        self.table = self.released.table(self.cuts, ROOM * reach + 3.0, together)
+        if tune:  # later it stays: proposals must not depend on what they are to change
+            counts, known = weights[:, :, 0].sum(axis=0), self.released.places(self.table.reach)
+            self.information = float(counts @ np.interp(places, known, self.table.information) / counts.sum())
         accepted = 0
         for step in range(order):
             mode = (sweep + step) % order
             accepted += self._draw_rows(mode, KEEP * (sweep % 2))
-            self._draw_prior(mode)
+            self._draw_prior(mode, held)
         self.accepted = accepted / sum(self.shape)
         if self.model.core is not None:
             self._draw_core()
+
+    def _predict(self) -> None:
+        """Means of all entries, in the order of the symbols."""
+        if self.lists is None:
+            self.share(scored_rows.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
+        else:
+            given = self.lists.given(0, self.lists.pack(self.parameters, self.offsets))
+            self.share(fast_rows.predict_means, *given, self.means, parts=self.row_parts[0])
 
     def _weights(self, reach: float, count: int) -> Floats:
         """Weights of symbols at places of the means."""
@@ -138,7 +191,7 @@ class Chain:
 
         def one(begin: int, end: int) -> Floats:
             weights = np.zeros((self.released.chances.shape[1], count, 2))
-            scored_rows.spread_means(self.released.symbols, self.means, reach, weights, begin, end)
+            scored_rows.spread_means(self.symbols, self.means, reach, weights, begin, end)
             return weights
 
         return np.asarray(sum(self.share(one, parts=parts)))
@@ -215,12 +268,21 @@ class Chain:
 
     def _draw_rows(self, mode: int, keep: float) -> int:
         """The rows of one mode with their offsets; returns how many proposals were accepted."""
-        table = self.table.values, self.table.information, self.table.reach
-        order, begins = self.data.orders[mode], self.data.begins[mode]
         key = np.uint64(self.generator.integers(2**64, dtype=np.uint64))
         prior = self.prior_means[mode], self.row_precisions[mode]
-        arguments = *self.numbers, 0.0, self.released.symbols, *table, keep, order, begins, mode, *prior, key
-        return sum(self.share(scored_rows.draw_rows, *arguments, parts=self.row_parts[mode]))
+        table, parts = self.table, self.row_parts[mode]
+        proposals = self.information, keep
+        if self.lists is None:
+            order, begins = self.data.orders[mode], self.data.begins[mode]
+            law = self.symbols, table.values, table.reach
+            arguments = *self.numbers, 0.0, *law, *proposals, order, begins, mode, *prior, key
+            return sum(self.share(scored_rows.draw_rows, *arguments, parts=parts))
+        given = self.lists.given(mode, self.lists.pack(self.parameters, self.offsets))
+        symbols, values = self.lists.lists[mode].values, table.values.astype(np.float32)
+        first, offset, size = self.starts[mode], self.offset_starts[mode], self.shape[mode]
+        own = self.parameters[first : first + size * self.lists.rank], self.offsets[offset : offset + size]
+        arguments = *given, symbols, values, np.float32(table.reach), *proposals, *own, *prior, key
+        return sum(self.share(fast_rows.draw_rows, *arguments, parts=parts))
 
     def rows(self, mode: int) -> Floats:
         """Rows of a mode with their offsets as the last column."""
@@ -229,7 +291,7 @@ class Chain:
         own = self.offsets[self.offset_starts[mode] : self.offset_starts[mode] + size]
         return np.column_stack([self.parameters[first : first + size * rank].reshape(size, rank), own])
 
-    def _draw_prior(self, mode: int) -> None:
+    def _draw_prior(self, mode: int, held: bool) -> None:
         """Links, their precisions and those of the rows, given the rows: F is orthogonal, so each is on its own."""
         rows, links, own = self.rows(mode), self.links[mode], self.row_precisions[mode]
         size, ratios = len(rows), self.link_precisions[mode]
@@ -248,7 +310,10 @@ class Chain:
             ratios[group] = self._precisions(own * explained, number, ratios[group][0], np.full(len(own), usual**-2))
             squares += ratios[group][0] * explained
             count += number
-        self.row_precisions[mode] = self._precisions(squares, count, own, self.usual[mode] ** -2)
+        drawn = self._precisions(squares, count, own, self.usual[mode] ** -2)
+        if held:
+            drawn[:-1] = own[:-1]
+        self.row_precisions[mode] = drawn
 
     def _precisions(self, squares: Floats, count: int, now: Floats, usual: Floats) -> Floats:
         """Precisions of `count` normal numbers with these sums of squares, whose spread is half-Cauchy.
@@ -265,38 +330,35 @@ class Chain:
         first = self.starts[-1]
         core = self.parameters[first:]  # a view: what is written here is in the parameters
         chosen = np.sort(self.generator.permutation(core.size)[:CORE_BLOCK])
-        old = core[chosen].copy()
-        value, centre, root = self._core_equations(chosen)
-        z = self.generator.standard_normal(len(old))
-        new = centre + np.linalg.solve(root.T, z)
-        core[chosen] = new
-        new_value, back, new_root = self._core_equations(chosen)
-        miss = new_root.T @ (old - back)
-        ratio = new_value - value + (z @ z - miss @ miss) / 2
-        ratio += float(np.log(np.diag(new_root)).sum() - np.log(np.diag(root)).sum())
-        if not math.log(self.generator.random()) < ratio:
-            core[chosen] = old
+        value, g, H = self._core_equations(chosen)
+        root = np.linalg.cholesky(H)
+        z = self.generator.standard_normal(len(g))
+        step = np.linalg.solve(root.T, np.linalg.solve(root, g) + z)
+        core[chosen] += step
+        new_value, g, _ = self._core_equations(chosen)
+        miss = root.T @ step + np.linalg.solve(root, g)
+        if not math.log(self.generator.random()) < new_value - value + (z @ z - miss @ miss) / 2:
+            core[chosen] -= step
         squares, now = np.array([core @ core]), np.array([self.core_precision])
         self.core_precision = float(self._precisions(squares, core.size, now, np.array([self.core_scale]))[0])
 
     def _core_equations(self, chosen: Integers) -> tuple[float, Floats, Floats]:
-        """Log posterior of chosen cells of the core, the centre of a proposal and the Cholesky factor of its H."""
-        self.share(scored_rows.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
-        slopes, told = np.empty_like(self.means), np.empty_like(self.means)
-        table = self.table.values, self.table.information, self.table.reach
-        arguments = self.released.symbols, *table, self.means, slopes, told
+        """Log posterior of chosen cells of the core, its gradient and the information, which is that of rows."""
+        self._predict()
+        slopes = np.empty_like(self.means)
+        arguments = self.symbols, self.table.values, self.table.reach, self.means, slopes
         value = math.fsum(self.share(scored_rows.scores, *arguments, parts=self.parts))
         core = self.parameters[self.starts[-1] :][chosen]
-        H, g = self.core_precision * np.eye(len(core)), -self.core_precision * core
+        H, g = np.zeros((len(core), len(core))), -self.core_precision * core
         places = np.unravel_index(chosen, self.model.ranks)
         for begin, end in self.parts:
             phi = np.ones((end - begin, len(core)))
             for mode, place in enumerate(places):
                 phi *= self.rows(mode)[self.data.coordinates[begin:end, mode]][:, place]
             g += phi.T @ slopes[begin:end]
-            H += phi.T @ (told[begin:end, None] * phi)
+            H += phi.T @ phi
         value -= self.core_precision * float(core @ core) / 2
-        return value, core + np.linalg.solve(H, g), np.linalg.cholesky(H)
+        return value, g, self.information * H + self.core_precision * np.eye(len(core))
 
 
 def _root(H: Floats) -> Floats:

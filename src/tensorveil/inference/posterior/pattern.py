@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.errors import InputError
+from tensorveil.inference.directions import leading_directions, pair_counts
 
 Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]
 
 MOST_FEATURES = 100
-ROWS_A_FEATURE = 4
-DENSE_MODE = 500
+ROWS_PER_FEATURE = 4
 
 
 @final
@@ -93,27 +93,16 @@ def _log_counts(coordinates: Coordinates, mode: int, shape: tuple[int, ...]) -> 
 
 def _directions(coordinates: Coordinates, mode: int, shape: tuple[int, ...]) -> list[Floats]:
     """U S of the 0/1 patterns of the mode with each other mode, side by side, rows of length at most one."""
-    from scipy import sparse
-
     size = shape[mode]
-    most = min(MOST_FEATURES, size // ROWS_A_FEATURE)
+    most = min(MOST_FEATURES, size // ROWS_PER_FEATURE, size - 1)
     if most == 0 or not len(coordinates):
         return []
     parts = []
-    for other, width in enumerate(shape):
+    for other in range(len(shape)):
         if other != mode:
-            pairs = np.unique(coordinates[:, mode].astype(np.int64) * width + coordinates[:, other])
-            rows, columns = np.divmod(pairs, width)
-            lengths = np.sqrt(np.maximum(np.bincount(rows, minlength=size), 1) * (len(shape) - 1))
-            parts.append(sparse.csr_matrix((1 / lengths[rows], (rows, columns)), shape=(size, width)))
-    pattern = sparse.hstack(parts).tocsr()
-    products = pattern @ pattern.T
-    most = min(most, size - 1)
-    if size <= DENSE_MODE:
-        values, vectors = np.linalg.eigh(products.toarray())
-        values, vectors = values[-most:], vectors[:, -most:]
-    else:
-        from scipy.sparse.linalg import eigsh
-
-        values, vectors = eigsh(products, most, which="LA", v0=np.ones(size), tol=1e-4)
-    return [vectors * np.sqrt(np.maximum(values, 0.0))]
+            part = pair_counts(coordinates, mode, other, shape)
+            seen = np.diff(part.indptr)
+            part.data = np.repeat(1 / np.sqrt(np.maximum(seen, 1) * (len(shape) - 1)), seen)
+            parts.append(part)
+    values, vectors = leading_directions(parts, most)
+    return [vectors * np.sqrt(values)]

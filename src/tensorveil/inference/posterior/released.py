@@ -2,8 +2,9 @@
 
 The latent number behind an entry is N(m, 1); its level is given by the cuts between which it lies, and the symbol by
 the channel's chances for that level. The residual spread is the unit of the latent scale, so the cuts carry all that
-is known of the scale. They are drawn as all else is: if all levels are atoms, each of them, helped by the shares that
-the released marginal shows; otherwise the link's cuts are moved and stretched.
+is known of the scale. They are drawn as all else is. If all levels are atoms, each cut is drawn, and the shares of the
+levels are held by those of the released marginal. Otherwise the link's cuts are moved and stretched together, and the
+mean and spread of the latent numbers are held by the marginal.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Symbols = NDArray[np.uint8]
 
-PLACES_A_UNIT, FEWEST_PLACES, MOST_PLACES = 6, 48, 2048  # of tables of means
+PLACES_PER_UNIT, FEWEST_PLACES, MOST_PLACES = 6, 48, 2048  # of tables of means
 MOST_RANGE = 250.0  # of the cuts, in units of the residual spread
 LEAST_INFORMATION = 1e-3  # of the largest, far from all cuts
 SHARES_ROUNDS = 500  # of expectation and maximisation; slow where few symbols tell two levels apart
@@ -73,6 +74,7 @@ class Released:
             raise InputError(
                 f"chances must have one row per level ({levels}) and at most 256 columns, got {self.chances.shape}"
             )
+        self.exact = bool(levels == self.chances.shape[1] and (self.chances == np.eye(levels)).all())
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.chances.shape[1]:
             raise InputError(f"symbols must be from 0 to {self.chances.shape[1] - 1}, one per column of chances")
         self.symbols: Symbols = np.ascontiguousarray(numbers, dtype=np.uint8)
@@ -151,7 +153,8 @@ class Released:
     def log_likelihood(self, coordinates: Floats, places: Floats, weights: Floats) -> tuple[float, Floats]:
         """Log likelihood and prior of cuts, and what all means together give: shares of the levels, or moments.
 
-        Both are functions of the weights of symbols at places of the means (`scored_rows.spread_means`).
+        Both are functions of the weights of symbols at places of the means (`scored_rows.spread_means`); places without
+        weight may be left out.
         """
         value, _, _, shares = self._law(coordinates, places, weights)
         if self.scale.free:
@@ -164,14 +167,14 @@ class Released:
         """Log likelihood and prior of cuts, its gradient and the expected information of chosen coordinates."""
         value, chances, density, shares = self._law(coordinates, places, weights)
         counts = weights[:, :, 0].sum(axis=0)
-        steps = self.chances[:-1] - self.chances[1:]  # by which chances change where a cut moves up
-        slopes = np.eye(len(coordinates))
-        if not self.scale.free:
-            slopes = np.column_stack([np.ones(len(self.scale.cuts)), math.exp(coordinates[1]) * self.scale.cuts])
         changes = np.empty((len(chosen), *chances.shape))
         for part, number in zip(changes, chosen, strict=True):
-            used = np.flatnonzero(slopes[:, number])
-            np.matmul(density[:, used] * slopes[used, number], steps[used], out=part)
+            if self.scale.free:  # a cut moves up: the level below it gains what the level above loses
+                part[:] = density[:, number, None] * (self.chances[number] - self.chances[number + 1])
+            else:
+                gained = density * (math.exp(coordinates[1]) * self.scale.cuts if number else 1.0)
+                gained = np.diff(gained, axis=1, prepend=0.0, append=0.0)
+                part[:] = gained if self.exact else gained @ self.chances
         flat = changes.reshape(len(chosen), -1)
         g = flat @ (weights[:, :, 0].T / chances).ravel()
         H = (flat * (np.maximum(counts, 0.0)[:, None] / chances).ravel()) @ flat.T
@@ -226,7 +229,7 @@ class Released:
     @staticmethod
     def places(reach: float) -> Floats:
         """Evenly spaced places from -reach to reach."""
-        count = min(max(int(2 * reach * PLACES_A_UNIT), FEWEST_PLACES), MOST_PLACES)
+        count = min(max(int(2 * reach * PLACES_PER_UNIT), FEWEST_PLACES), MOST_PLACES)
         return np.linspace(-reach, reach, count)
 
     def table(self, coordinates: Floats, reach: float, now: Floats | None = None) -> Table:

@@ -21,11 +21,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
-from tensorveil.inference.posterior.chain import Chain
+from tensorveil.inference.posterior.chain import Chain, Start
 from tensorveil.inference.posterior.diagnostics import effective_size, split_rhat
 from tensorveil.inference.posterior.pattern import Links, given_features, pattern_features
 from tensorveil.inference.posterior.released import Released
+from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
 from tensorveil.kernels.cores import available_cores
+from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference import scored_rows
 from tensorveil.models.draws import PosteriorDraws, expected_values
 from tensorveil.models.factor_model import FactorModel, ModelFamily
@@ -37,16 +39,18 @@ Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]
 
 BURN_IN = 0.3
+HELD = 0.5  # of the burn-in, in which factors keep the spread of their prior
 CHAINS = 4
 FEWEST_SWEEPS, MOST_SWEEPS = 48, 300
-ENTRIES_A_SWEEP = 8  # small data get fewer sweeps: entries / this, between the two
-VISITS = 2 * 10**8  # of an entry by a draw of a row, in all chains: sets the number of sweeps between the two
+FEWEST_OF_LARGE = 80  # of large data: from its start, a chain of 10^6 values took 60 sweeps to where it stayed
+ENTRIES_PER_SWEEP = 8  # small data get fewer sweeps: entries / this, between the two
+VISITS = 10**9  # of entries by draws of rows, in all chains: sets the sweeps between the two; 20 to 25 s of one core
 REGROUP = (0.25, 0.5, 0.75)  # of the burn-in: when chains that were left behind go on from the best one
 WATCHED = 64
 FEWEST_SHARED = 2**13  # entries; with fewer, threads would wait for each other
 CHECK_EVERY = 20
 ENOUGH_DRAWS = 100.0  # effective ones of the median watched entry: the error of the average adds 1 % to its variance
-MOST_RHAT = 1.05
+MOST_RHAT = 1.05  # of 95 % of them
 MOST_NUMBERS = 5 * 10**7  # of all draws kept
 FEWEST_KEPT = 8
 
@@ -104,8 +108,9 @@ class Posterior:
         """The largest number of sweeps of a chain for a given number of entries."""
         if self.sweeps is not None:
             return self.sweeps
-        most = min(VISITS // (entries * order * self.chains), entries // ENTRIES_A_SWEEP)
-        return min(max(most, FEWEST_SWEEPS), MOST_SWEEPS)
+        large = max(VISITS // (entries * order * self.chains), FEWEST_OF_LARGE)
+        small = max(entries // ENTRIES_PER_SWEEP, FEWEST_SWEEPS)
+        return min(large, small, MOST_SWEEPS)
 
     def solve(
         self,
@@ -114,6 +119,7 @@ class Posterior:
         family: ModelFamily,
         shape: tuple[int, ...],
         *,
+        start: Start | None = None,
         seed: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> PosteriorRun:
@@ -123,6 +129,7 @@ class Posterior:
         ----------
         coordinates : of the released symbols, checked
         released : the symbols and their law
+        start : what chains begin near; None: small random numbers
         seed : None is 0, so that a run can be repeated
         progress : called after each sweep with its number and the planned one
         """
@@ -133,19 +140,26 @@ class Posterior:
         cores = self.threads or (available_cores() if len(released) >= FEWEST_SHARED else 1)
         threads = min(cores, self.chains)
         data = Entries.of(coordinates, np.empty(0), shape)
-        data.orders  # noqa: B018  # made before threads share it
+        lists = None
+        if worth_compiling(len(released), family.name):
+            lists = SortedSymbols.of(coordinates, released.symbols, shape, family.zeros(shape).ranks[0], cores)
+        else:
+            data.orders  # noqa: B018  # made before threads share it
         links = [Links(groups, size) for groups, size in zip(self._features(coordinates, shape), shape, strict=True)]
-        start = checks.seed(seed) or 0
+        first = checks.seed(seed) or 0
         chains = [
-            Chain(data, released, family, shape, links, start + 1_000_003 * number, max(cores // threads, 1))
+            Chain(data, released, family, shape, links, first + 1_000_003 * number, max(cores // threads, 1), lists)
             for number in range(self.chains)
         ]
+        if start is not None:
+            for chain in chains:
+                chain.start_at(start)
         planned = self.planned_sweeps(len(released), len(shape))
         kept = _Kept(self, chains, planned)
 
         def advance(thread: int) -> None:
             for chain in chains[thread::threads]:
-                chain.sweep(sweep, tune=sweep < kept.burn_in)
+                chain.sweep(sweep, tune=sweep < kept.burn_in, held=sweep < HELD * kept.burn_in)
 
         for sweep in range(planned):  # `advance` reads it
             run_apart(advance, threads)
@@ -175,6 +189,13 @@ def _regroup(chains: list[Chain]) -> None:
             chain.follow(best)
 
 
+_Draw = tuple[NDArray[np.float32], Floats, Floats]  # parameters, offsets, knots
+
+
+def _draw_of(chain: Chain) -> _Draw:
+    return chain.parameters.astype(np.float32), chain.offsets.copy(), chain.released.knots(chain.table.cuts)
+
+
 class _Kept:
     """The draws that the run keeps, evenly spread over the sweeps, and the predictions of the watched entries."""
 
@@ -183,15 +204,13 @@ class _Kept:
         self.burn_in = int(BURN_IN * planned)
         first = chains[0]
         numbers = first.parameters.size + first.offsets.size
-        most = min(solver.draws, max(FEWEST_KEPT, MOST_NUMBERS // numbers))
-        self.every = max(1, -(-(planned - self.burn_in) * len(chains) // most))
+        self.most = max(min(solver.draws, max(FEWEST_KEPT, MOST_NUMBERS // numbers)) // len(chains), 1)  # per chain
+        self.every = 1
         count = len(first.released)
         watched = np.unique(np.linspace(0, count - 1, min(WATCHED, count)).astype(np.int64))
         self.where = np.ascontiguousarray(first.data.coordinates[watched])
         self.history: list[Floats] = []  # expected values of the watched entries: one row per chain
-        self.parameters: list[NDArray[np.float32]] = []
-        self.offsets: list[Floats] = []
-        self.knots: list[Floats] = []
+        self.draws: list[list[_Draw]] = []  # one list per kept sweep, one draw per chain
 
     def enough_after(self, sweep: int) -> bool:
         """Record the draws of a sweep; returns True if no more sweeps are needed."""
@@ -199,12 +218,12 @@ class _Kept:
             return False
         self.history.append(np.array([self._watch(chain) for chain in self.chains]))
         if (sweep - self.burn_in) % self.every == 0:
-            for chain in self.chains:
-                self.parameters.append(chain.parameters.astype(np.float32))
-                self.offsets.append(chain.offsets.copy())
-                self.knots.append(chain.released.knots(chain.table.cuts))
+            if len(self.draws) == self.most:  # every second one is dropped, so that sampling may stop at any time
+                self.draws, self.every = self.draws[::2], 2 * self.every
+            if (sweep - self.burn_in) % self.every == 0:
+                self.draws.append([_draw_of(chain) for chain in self.chains])
         done = len(self.history)
-        if done % CHECK_EVERY or done < (self.planned - self.burn_in) / 2:
+        if done % CHECK_EVERY:
             return False
         rhat, effective = self._diagnose()
         return rhat < MOST_RHAT and effective >= ENOUGH_DRAWS
@@ -226,20 +245,22 @@ class _Kept:
     def finish(self, sweeps: int) -> PosteriorRun:
         """All of it, the offsets as deviations from their means."""
         first = self.chains[0]
-        offsets = np.array(self.offsets)
+        parameters, offsets, knots = (
+            np.array(part) for part in zip(*(draw for draws in self.draws for draw in draws), strict=True)
+        )
         middle = offsets.mean(axis=0)
         rhat, effective = self._diagnose()
         deviations = np.column_stack([np.zeros(len(offsets)), offsets - middle]).astype(np.float32)
         draws = PosteriorDraws(
             first.model.family,
             first.shape,
-            np.array(self.parameters),
+            parameters,
             deviations,
             np.ones(len(offsets)),
-            np.array(self.knots),
+            knots,
             first.released.scale.low,
             first.released.scale.high,
             np.array([sweeps, len(self.chains), min(rhat, 1e9), effective]),
         )
-        model = first.model.replace_parameters(np.mean(self.parameters, axis=0, dtype=np.float64))
+        model = first.model.replace_parameters(parameters.mean(axis=0, dtype=np.float64))
         return PosteriorRun(Offsets(0.0, np.split(middle, first.offset_starts[1:])), model, draws)

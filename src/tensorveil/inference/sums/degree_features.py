@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.inference.directions import leading_directions, pair_counts
+
 Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]
 
 MOST_DIRECTIONS = 32
-INDICES_A_DIRECTION = 4
-DENSE_MODE = 500
+INDICES_PER_DIRECTION = 4
 
 
 def degree_features(coordinates: Coordinates, shape: tuple[int, ...]) -> list[dict[str, Floats]]:
@@ -24,30 +25,19 @@ def degree_features(coordinates: Coordinates, shape: tuple[int, ...]) -> list[di
 
 
 def _of_mode(coordinates: Coordinates, mode: int, shape: tuple[int, ...]) -> dict[str, Floats]:
-    from scipy import sparse
-
     size = shape[mode]
     degrees = np.maximum(np.bincount(coordinates[:, mode], minlength=size), 1).astype(np.float64)
     groups = {"log counts": np.log(degrees)[:, None]}
-    most = min(MOST_DIRECTIONS, size // INDICES_A_DIRECTION)
+    most = min(MOST_DIRECTIONS, size // INDICES_PER_DIRECTION)
     if most > 1:
         parts = []
         for other, width in enumerate(shape):
             if other != mode:
+                part = pair_counts(coordinates, mode, other, shape)
                 others = np.maximum(np.bincount(coordinates[:, other], minlength=width), 1)
-                weights = 1 / np.sqrt(degrees[coordinates[:, mode]] * others[coordinates[:, other]])
-                rows, columns = coordinates[:, mode].astype(np.int64), coordinates[:, other].astype(np.int64)
-                parts.append(sparse.csr_matrix((weights, (rows, columns)), shape=(size, width)))
-        seen = sparse.hstack(parts).tocsr()
-        products = seen @ seen.T
-        if size <= DENSE_MODE:
-            values, vectors = np.linalg.eigh(products.toarray())
-            values, vectors = values[-most:], vectors[:, -most:]
-        else:
-            from scipy.sparse.linalg import eigsh
-
-            values, vectors = eigsh(products, most, which="LA", v0=np.ones(size), tol=1e-4)
-        values = np.maximum(values, 0.0)
+                part.data = part.data / np.sqrt(np.repeat(degrees, np.diff(part.indptr)) * others[part.indices])
+                parts.append(part)
+        values, vectors = leading_directions(parts, most)
         groups["directions"] = vectors * values
         groups["even directions"] = vectors * np.sqrt(values)[None, :] / np.sqrt(degrees)[:, None]
     return {name: made for name, made in ((name, _normalised(group)) for name, group in groups.items()) if made.size}

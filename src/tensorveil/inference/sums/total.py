@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,21 +16,24 @@ TAIL = 4.0  # standard deviations
 MISSED, LARGEST_MISSED = 3.0, 0.3  # standard errors of a mass that may be missed, and the largest such mass
 STEEPEST = 60.0  # exponential tilt
 BISECTIONS = 60
+COARSE_CELL = 1 / 8  # of the first histogram, centred
 
 
 def reading_range(marginal: Marginal, noise: float) -> tuple[float, float]:
     """Ends, centred, between which values are read for their mean.
 
-    Values may lie beyond what the marginal shows: a mass of the size of its error, anywhere up to the bounds. If values
-    are read up to a share h of the way to the bounds, the mean errs by h times the noise, and by 1 - h times that mass.
-    The sum of both squares is least at h = error^2 / (error^2 + noise^2).
+    Values may lie beyond what the marginal shows: a mass p, of the size of its error, at any distance d. If they are
+    left out, the mean is wrong by p d, but then the values have a variance of at least p d^2: the squared error of the
+    mean as a prediction rises by a share of p at most. If values are read up to a share h of the way to the bounds,
+    noise adds (h noise)^2, of the variance s^2 that the marginal shows. (h noise / s)^2 + (1 - h) p is least at
+    h = p s^2 / (2 noise^2). So a few values in bounds that are far too wide are not read at the price of the bounds.
 
     Parameters
     ----------
     noise : standard deviation of the noise on the mean, if values are read over the whole bounds
     """
     low, high = (float(end) for end in marginal.quantile(np.array([0.0, 1.0])))
-    share = marginal.error**2 / max(marginal.error**2 + noise**2, 1e-300)
+    share = min(marginal.error * marginal.std() ** 2 / max(2 * noise**2, 1e-300), 1.0)
     return low - share * (low + 1.0), high + share * (1.0 - high)
 
 
@@ -42,14 +46,21 @@ def mean_of_total(total: NoisySums, low: float, high: float) -> tuple[float, flo
     return low + half * (1 + place), half * math.sqrt(variance)
 
 
+def averaged(means: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Means with their standard errors as one, weighted by their precisions."""
+    weights = np.array([1 / max(error, 1e-100) ** 2 for _, error in means])
+    return float(weights @ [mean for mean, _ in means] / weights.sum()), float(1 / math.sqrt(weights.sum()))
+
+
 def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, float, float]:
     """The marginal with another mean, released with noise of this standard deviation; that mean, and its error.
 
-    Both means are averaged by their precision. If there is room between the masses and the bounds, a tail is put there,
-    too small to show in the marginal, but not in the mean: of a few standard deviations, and longer where its mass
-    would otherwise be too large to be missed. Without room, masses are tilted exponentially.
+    Both means are averaged by their precision (`_mean_variance`). If there is room between the masses and the bounds, a
+    tail is put there, too small to show in the marginal, but not in the mean: of a few standard deviations, and longer
+    where its mass would otherwise be too large to be missed. Without room, masses are tilted exponentially.
     """
-    trust = marginal.error**2 / max(marginal.error**2 + noise**2, 1e-300)
+    before = _mean_variance(marginal)
+    trust = before / max(before + noise**2, 1e-300)
     wanted, error = marginal.mean() + trust * (mean - marginal.mean()), math.sqrt(trust) * noise
     short = wanted - marginal.mean()
     low, high = (float(end) for end in marginal.quantile(np.array([0.0, 1.0])))
@@ -67,6 +78,22 @@ def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, 
         masses /= masses.sum()
         low, high = (tilt, high) if masses @ middles < wanted else (low, tilt)
     return replace(marginal, masses=masses), wanted, error
+
+
+def _mean_variance(marginal: Marginal) -> float:
+    """The variance of the marginal's mean, centred.
+
+    It has three parts: where in its cell each mass lies; the noise of the masses, of one coarse cell each, over the
+    range that they cover; and what a mass of the size of the error, too small to be seen, could add (`reading_range`).
+    """
+    low, high = (float(end) for end in marginal.quantile(np.array([0.0, 1.0])))
+    inside = 0.0 if marginal.places is not None else (marginal.last - marginal.first) / marginal.steps
+    coarse = max((high - low) / COARSE_CELL, 1.0)
+    return (
+        float(np.sum((marginal.masses * inside) ** 2)) / 12
+        + marginal.error**2 * coarse * (high - low) ** 2 / 12
+        + marginal.error * marginal.std() ** 2
+    )
 
 
 def _with_tail(marginal: Marginal, begin: float, end: float, share: float) -> Marginal:

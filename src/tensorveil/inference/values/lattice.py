@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 if TYPE_CHECKING:
     from tensorveil.inference.values.marginal import Counted
@@ -148,7 +148,7 @@ def _fitted(stages: Sequence[Counted], places: Floats, total: float | None) -> L
     design, target = held / errors[:, None], counts / errors
     if total is not None:
         design, target = np.vstack([design, np.full(len(size), 1 / SURE_TOTAL)]), np.append(target, total / SURE_TOTAL)
-    amounts = nnls(design, target)[0]
+    amounts = scipy.optimize.nnls(design, target)[0]
     alone = held[held.sum(axis=1) == 1] / errors[held.sum(axis=1) == 1, None]
     precision = np.maximum((alone**2).sum(axis=0), 1e-300)
     squares = amounts**2 * precision
@@ -156,7 +156,9 @@ def _fitted(stages: Sequence[Counted], places: Floats, total: float | None) -> L
     priced = squares > price
     cost = math.inf
     if priced.any():
-        cost = float(nnls(held[:, priced] / errors[:, None], counts / errors)[1] ** 2 + price * priced.sum())
+        cost = float(
+            scipy.optimize.nnls(held[:, priced] / errors[:, None], counts / errors)[1] ** 2 + price * priced.sum()
+        )
     clear = np.flatnonzero(squares > min(stage.price(CLEAR)[0] for stage in stages))
     if len(clear) == 0:
         return Lattice(places, _normalised(amounts[group] / size[group]), cost)

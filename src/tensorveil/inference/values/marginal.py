@@ -18,9 +18,8 @@ from operator import itemgetter
 from typing import final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import ndtr, ndtri
 
 from tensorveil.inference.values.lattice import likeliest_lattice
 
@@ -58,7 +57,7 @@ class Counted:
         One cell has Laplace noise; sums over many cells are normal.
         """
         each = chance / len(self.counts)
-        one, many = -math.log(2 * each) / math.sqrt(2), -float(ndtri(each))
+        one, many = -math.log(2 * each) / math.sqrt(2), -float(scipy.special.ndtri(each))
         return np.asarray((many + (one - many) / np.arange(1, len(self.counts) + 1)) ** 2)
 
 
@@ -283,8 +282,10 @@ def _likeliest_shape(stages: Sequence[Counted], masses: Sequence[Floats]) -> tup
     simplex = start + np.array([[0.0, 0.0, 0.0], [spread, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
     options = {"initial_simplex": simplex, "fatol": 0.01, "xatol": 0.01 * spread, "maxfev": 300}
     fits = []
-    for shape in (ndtr, _laplace_below):
-        fit = minimize(lambda x, s=shape: _misfit(stages, laws(s, x)), start, method="Nelder-Mead", options=options)
+    for shape in (scipy.special.ndtr, _laplace_below):
+        fit = scipy.optimize.minimize(
+            lambda x, s=shape: _misfit(stages, laws(s, x)), start, method="Nelder-Mead", options=options
+        )
         fits.append((float(fit.fun), laws(shape, fit.x)))
     return min(fits, key=itemgetter(0))[1], float(stages[0].price(PIECE)[0]) + 2 * SPREAD_PRICE
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.data.observations import Observations
+from tensorveil.inference.posterior.chain import Start
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.public_scales import UNKNOWN, even_scale
@@ -18,14 +19,17 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.als import ALS
+from tensorveil.solvers.block_updates import prior_variance
 
 Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]
 Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
 
 PRIOR_STD = 0.25  # of means on the centred scale, about the middle
-CELLS_A_STD = 4.0  # of the noise, of the bounds and of noisy numbers, which are taken for symbols
+CELLS_PER_STD = 4.0  # of the noise, of the bounds and of noisy numbers, which are taken for symbols
 FEWEST_LEVELS, MOST_LEVELS, MOST_SYMBOLS = 16, 64, 256
+KNOWN_WELL = 5.0  # values without noise per number of a model, from which on chains begin at least squares
+START_SWEEPS = 20
 FAR = 5.0  # standard deviations of the noise beyond the bounds: the outer cells go on
 
 
@@ -57,8 +61,8 @@ def released_numbers(noisy: Noisy, pure: bool, steps: int) -> Released:
     from scipy.special import ndtr
 
     std = math.sqrt(noisy.variance)
-    scale = even_scale(min(max(math.ceil(2 * CELLS_A_STD / std), FEWEST_LEVELS), MOST_LEVELS), steps)
-    cells = min(math.ceil(2 * CELLS_A_STD * (1 / std + FAR)), MOST_SYMBOLS)
+    scale = even_scale(min(max(math.ceil(2 * CELLS_PER_STD / std), FEWEST_LEVELS), MOST_LEVELS), steps)
+    cells = min(math.ceil(2 * CELLS_PER_STD * (1 / std + FAR)), MOST_SYMBOLS)
     ends = np.linspace(-1 - FAR * std, 1 + FAR * std, cells + 1)[1:-1]
     away = (ends - ((scale.low + scale.high) / 2)[:, None]) / std
     if pure:
@@ -132,11 +136,37 @@ def sample_values(
     solver: Posterior, released: Released, where: Coordinates, target: Target, progress: Progress
 ) -> Completion:
     """The posterior of the model, given the released symbols and, as side information, their positions."""
+    where = np.ascontiguousarray(where)
     run = solver.solve(
-        np.ascontiguousarray(where),
+        where,
         released,
         target.family,
         target.shape,
+        start=_start(released, where, target),
         progress=lambda sweep, planned: progress("sweeps", sweep, planned),
     )
     return Completion(run.offsets, run.model, target.low, target.high, draws=run.draws)
+
+
+def _start(released: Released, where: Coordinates, target: Target) -> Start | None:
+    """What least squares make of numbers that stand for the symbols, where these determine every number of a model.
+
+    Chains that begin at small random numbers need more sweeps than large data can get. On small data and at small
+    budgets they must begin there all the same: least squares take noise for factors, and chains stay near them. One
+    thread, as descent at the start of least squares depends on their number.
+    """
+    numbers = symbol_numbers(released)
+    values = (released.scale.low + released.scale.high) / 2
+    variance = float(released.shares @ (values - released.shares @ values) ** 2)
+    model = target.family.zeros(target.shape)
+    known = len(where) * variance / max(variance + numbers.variance, 1e-300)
+    if model.core is not None or known < KNOWN_WELL * model.parameters.size:
+        return None
+    ridge = (variance / 2 + numbers.variance) / prior_variance(model, variance / 2)
+    solved = ALS(START_SWEEPS, regularization=ridge, precision="single", threads=1).solve(
+        Observations(where, numbers.values, target.shape, duplicates="keep"), target.family
+    )
+    offsets = [
+        np.zeros(size) if part is None else part for size, part in zip(target.shape, solved.offsets.modes, strict=True)
+    ]
+    return Start(solved.model, offsets, 1 / math.sqrt(variance))

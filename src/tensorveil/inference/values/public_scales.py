@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from tensorveil.inference.values.scale import Scale
 
@@ -23,9 +23,9 @@ def public_scale(levels: Sequence[float], steps: int) -> Scale:
     places = np.asarray(levels, dtype=np.float64)
     count = len(places)
     edges = np.ceil(np.clip((places[1:] + places[:-1]) / 2, -2.0, 2.0) * steps).astype(np.int64)
-    scores = ndtri((np.arange(count) + 0.5) / count)
+    scores = scipy.special.ndtri((np.arange(count) + 0.5) / count)
     masses = np.full(count, 1 / count)
-    cuts = ndtri(np.arange(1, count) / count)
+    cuts = scipy.special.ndtri(np.arange(1, count) / count)
     return Scale(steps, edges, cuts, places, places, scores[[0, -1]], masses, True, UNKNOWN)
 
 

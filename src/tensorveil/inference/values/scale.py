@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import ndtr, ndtri
 
 from tensorveil.inference.values.lattice import ROUND, merged_points
 from tensorveil.inference.values.marginal import Marginal
@@ -127,7 +126,7 @@ def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] |
         widths = (cells.right - cells.left)[cells.atoms]
         low = high = np.where(np.abs(means - places) * EMPTIER < widths, places, means)
         masses = cells.within(edges)
-        cuts = ndtri(np.cumsum(masses)[:-1])
+        cuts = scipy.special.ndtri(np.cumsum(masses)[:-1])
         ends = _level_means(cuts)[[0, -1]]
     else:
         below, above = _tails(cells, marginal.steps, min(max(most_levels // 8 - 1, 0), MOST_TAILS))
@@ -165,8 +164,8 @@ def _lattice_scale(marginal: Marginal, places: Floats, most_levels: int, doubt: 
     rare = masses <= marginal.error
     low = np.where(rare, means, points[starts])
     high = np.where(rare, means, points[np.append(starts[1:], len(points)) - 1])
-    cuts = ndtri(np.cumsum(masses / masses.sum())[:-1])
-    outer = ndtri(np.clip(each[[0, -1]] / 2, SURE / 4, 0.5)) * [1, -1]
+    cuts = scipy.special.ndtri(np.cumsum(masses / masses.sum())[:-1])
+    outer = scipy.special.ndtri(np.clip(each[[0, -1]] / 2, SURE / 4, 0.5)) * [1, -1]
     ends = np.where(low[[0, -1]] == high[[0, -1]], _level_means(cuts)[[0, -1]], outer)
     edges, steps = marginal.first[begin + starts[1:]], marginal.steps
     return Scale(steps, edges, cuts, low / steps, high / steps, ends, masses / masses.sum(), True, doubt)
@@ -330,7 +329,7 @@ class _Link:
         middles = self((cells.low + cells.high) / 2)
         spread = math.sqrt(float(cells.masses @ (middles - cells.masses @ middles) ** 2))
         shares = np.clip(np.cumsum(cells.masses), SURE, 1 - SURE)
-        wanted = spread * np.diff(ndtri(np.append(SURE, shares)))
+        wanted = spread * np.diff(scipy.special.ndtri(np.append(SURE, shares)))
         inner = cells.atoms.copy()
         inner[[0, -1]] = False
         room = np.maximum(wanted - (self(cells.right) - self(cells.left)), 0.0)
@@ -359,7 +358,7 @@ def _latent_cuts(link: _Link, cells: _Cells, edges: Integers) -> tuple[Floats, f
     lowest = link(np.minimum(cells.high[under] + 0.5, edges))
     highest = link(np.maximum(cells.low[above], edges))
     places = (lowest + highest) / 2
-    scores = ndtri(np.clip(np.cumsum(masses)[:-1], SURE, 1 - SURE))
+    scores = scipy.special.ndtri(np.clip(np.cumsum(masses)[:-1], SURE, 1 - SURE))
     for _ in range(3):
         mean, spread, _ = _normal_fit(places, masses)
         places = np.clip(mean + spread * scores, lowest, highest)
@@ -368,7 +367,7 @@ def _latent_cuts(link: _Link, cells: _Cells, edges: Integers) -> tuple[Floats, f
 
 def _normal_fit(places: Floats, masses: Floats) -> tuple[float, float, float]:
     """Mean and spread of the normal law most likely to put these masses between places, and its log-likelihood."""
-    scores = ndtri(np.clip(np.cumsum(masses)[:-1], SURE, 1 - SURE))
+    scores = scipy.special.ndtri(np.clip(np.cumsum(masses)[:-1], SURE, 1 - SURE))
     if len(places) == 1:
         spread = 1.0
         return float(places[0] - scores[0]), spread, 0.0
@@ -378,12 +377,12 @@ def _normal_fit(places: Floats, masses: Floats) -> tuple[float, float, float]:
     unit = (places - centre) / slope
 
     def unlikely(law: Floats) -> float:
-        chances = np.diff(ndtr((unit - law[0]) / math.exp(law[1])), prepend=0.0, append=1.0)
+        chances = np.diff(scipy.special.ndtr((unit - law[0]) / math.exp(law[1])), prepend=0.0, append=1.0)
         return -float(masses @ np.log(np.maximum(chances, SURE)))
 
     start = np.zeros(2)
     simplex = np.array([[0.0, 0.0], [0.25, 0.0], [0.0, 0.25]])
-    law = minimize(
+    law = scipy.optimize.minimize(
         unlikely, start, method="Nelder-Mead", options={"initial_simplex": simplex, "xatol": 1e-3, "fatol": 1e-6}
     )
     return centre + slope * float(law.x[0]), slope * math.exp(law.x[1]), -float(law.fun)
@@ -394,6 +393,6 @@ def _level_means(cuts: Floats) -> Floats:
     low, high = np.append(-np.inf, cuts), np.append(cuts, np.inf)
     flip = low > 0  # computed in the lower tail, where chances have all their digits
     low, high = np.where(flip, -high, low), np.where(flip, -low, high)
-    chances = ndtr(high) - ndtr(low)
+    chances = scipy.special.ndtr(high) - scipy.special.ndtr(low)
     means = (np.exp(-(low**2) / 2) - np.exp(-(high**2) / 2)) / math.sqrt(2 * math.pi) / np.maximum(chances, 1e-300)
     return np.asarray(np.where(flip, -1.0, 1.0) * np.clip(means, low, high))

@@ -18,6 +18,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.vectors import (
@@ -34,10 +35,7 @@ from tensorveil.kernels.vectors import (
     padded,
 )
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Words = NDArray[np.uint32]
-Coordinates = NDArray[np.uint32]
 
 LONG = 8  # pieces of a row: longer rows are read twice rather than kept
 PATIENCE = 2000  # looks at the gate before a waiting thread lets another program have its core

@@ -6,8 +6,8 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.reference.blocks import Coordinates, Floats, Integers
 from tensorveil.kernels.reference.gradients import INSIDE, LEAST_SQUARED, MOST_SHRINKING
 from tensorveil.kernels.vectors import AHEAD, INT32, INT64, Code, Constants, data_of, declared, intrinsic, padded
 

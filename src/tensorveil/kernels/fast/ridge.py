@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Coordinates, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fast.systems import SYSTEMS_BYTES, solve_systems
 from tensorveil.kernels.vectors import (
@@ -32,9 +32,6 @@ from tensorveil.kernels.vectors import (
     numpy_type,
     padded,
 )
-
-Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
 
 BATCH = 128  # entries whose features are gathered at a time
 MOST_SUMS = 12  # vectors of sums kept in registers: the other four hold what is added

@@ -10,10 +10,10 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fast.ridge import BATCH, add_gram, gather
 from tensorveil.kernels.fast.systems import SYSTEMS_BYTES, solve_systems, subtract_products
-from tensorveil.kernels.reference.blocks import Floats, Integers
 from tensorveil.kernels.reference.statistics import INSIDE, SMALLEST_LIMIT, STATISTIC_STEPS
 from tensorveil.kernels.vectors import (
     INT32,

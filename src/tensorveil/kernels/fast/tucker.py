@@ -15,29 +15,12 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.reference import tucker
-from tensorveil.kernels.reference.blocks import Coordinates, Floats, Integers
-from tensorveil.kernels.reference.least_squares import factorize, inverse_trace, substitute
+from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference.blocks import Blocks
+from tensorveil.kernels.reference.least_squares import factorize, inverse_trace, multiply_others, substitute
 from tensorveil.kernels.vectors import INT64, Code, alloca, data_of, for_range, intrinsic
-
-
-@compiled
-def multiply_others(
-    parameters: Floats, starts: Integers, widths: Integers, coordinates: Coordinates, w: int, n: int, k: Floats
-) -> None:
-    """k = Kronecker product of entry w's rows of all modes but n; the last mode varies fastest."""
-    k[0] = 1.0
-    size = 1
-    for m in range(coordinates.shape[1] - 1, -1, -1):
-        if m == n:
-            continue
-        row = starts[m] + np.int64(coordinates[w, m]) * widths[m]
-        for r in range(widths[m] - 1, -1, -1):  # from the back, so that nothing is overwritten too early
-            a = parameters[row + r]
-            for cell in range(size):
-                k[r * size + cell] = a * k[cell]
-        size *= widths[m]
 
 
 @intrinsic
@@ -83,9 +66,7 @@ def write_row(typingctx: Any, core: Any, begin: Any, k: Any, shrink: Any, move: 
 
 @compiled
 def tucker_pass(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
+    model: Blocks,
     core: Floats,
     length: int,
     coordinates: Coordinates,
@@ -98,23 +79,23 @@ def tucker_pass(
 ) -> float:
     """Visit the entries in the given order; returns the sum of squared residuals of scale x_w + shift.
 
-    `parameters` holds the factors and then room for P; widths are those of the factors and the number of the rest's
+    `model` holds the factors and then room for P; its widths are those of the factors and the number of the rest's
     cells; `core` holds the rows of G, each of the padded length.
     """
+    parameters, starts, widths = model
     N = coordinates.shape[1]
     R = widths[0]
     room = starts[N]
-    k = np.zeros(length)
-    first = np.empty(R)
+    k, first = np.zeros(length), np.empty(R)
     phi = np.empty(widths[1:].sum())
-    work = np.empty(tucker.work_size(widths[1:]))
+    work = np.empty(blocks.tucker_work_size(widths[1:]))
     rows = np.empty(N, np.int64)
     shrink = 1.0 - 2.0 * eta * penalty
     loss = 0.0
     for step in range(visits.size):
         w = visits[step]
         own = starts[0] + np.int64(coordinates[w, 0]) * R
-        multiply_others(parameters, starts, widths, coordinates, w, 0, k)
+        multiply_others(model, coordinates, w, 0, k)
         for n in range(1, N):
             rows[n - 1] = starts[n] + np.int64(coordinates[w, n]) * widths[n]
         rows[N - 1] = room
@@ -124,7 +105,7 @@ def tucker_pass(
             a = parameters[own + r]
             first[r] = read_row(core, r * length, k, a, parameters, room, length)
             xhat += a * first[r]
-        tucker.features(parameters, rows, widths[1:], phi, work)
+        blocks.tucker_features(parameters, rows, widths[1:], phi, work)
         e = scale * values[w] + shift - xhat
         if not np.isfinite(e):
             return float(e * e)
@@ -162,9 +143,7 @@ def dot(typingctx: Any, A: Any, begin: Any, k: Any, length: Any) -> Any:
 
 @compiled
 def solve_rows(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
+    model: Blocks,
     core: Floats,
     length: int,
     coordinates: Coordinates,
@@ -177,19 +156,17 @@ def solve_rows(
     last: int,
 ) -> float:
     """`least_squares.solve_rows` for rows first to last of a Tucker model; core[r length:] is G_r, then zeros."""
+    parameters, starts, widths = model
     R = widths[n]
-    k = np.zeros(length)
-    phi = np.empty(R)
-    H = np.empty((R, R))
-    g = np.empty(R)
-    column = np.empty(R)
+    k, phi = np.zeros(length), np.empty(R)
+    H, g, column = np.empty((R, R)), np.empty(R), np.empty(R)
     effective = 0.0
     for i in range(first, last):
         H[:] = 0.0
         g[:] = 0.0
         for position in range(begins[i], begins[i + 1]):
             w = order[position]
-            multiply_others(parameters, starts, widths, coordinates, w, n, k)
+            multiply_others(model, coordinates, w, n, k)
             x = values[w]
             for r in range(R):
                 phi[r] = dot(core, r * length, k, length)

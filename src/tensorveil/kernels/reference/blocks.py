@@ -1,23 +1,41 @@
-"""Predictions and stochastic gradient passes over the blocks of a model.
+"""The blocks of a model, and the features of an entry.
 
 A model is one flat vector of numbers, cut into blocks: one factor matrix per mode and, for Tucker, the core last. An
 entry w touches one row of each block, and its prediction is linear in each of these rows, with the others held fixed:
 
     xhat_w = phi_b . row_b        for every block b.
 
-`phi_b` (the features of block b) is what cp.py and tucker.py compute; all that follows is the same for both.
+`phi_b` are the features of block b. For CP, xhat_w = sum_r prod_n a^(n)[i_n, r]; for Tucker,
+the sum over core cells of g * prod_n a^(n)[i_n, r_n].
 """
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
+import numpy as np
+
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fused import LANES, fma
-from tensorveil.kernels.reference import cp, tucker
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
+
+class Blocks(NamedTuple):
+    """The numbers of a model in one vector, where each block begins in it, and the length of a row of each block."""
+
+    parameters: Floats
+    starts: Integers
+    widths: Integers
+
+
+@compiled
+def scratch(model: Blocks, N: int) -> tuple[Integers, Floats, Floats]:
+    """Room for what `entry_features` fills in: rows and phi, and for its own work."""
+    return np.empty(model.starts.size, np.int64), np.empty(model.widths.sum()), np.empty(work_size(model.widths, N))
+
+
+@compiled
+def work_size(widths: Integers, N: int) -> int:
+    """Numbers of scratch space that `features` needs."""
+    return 0 if widths.size == N else tucker_work_size(widths)
 
 
 @compiled
@@ -34,20 +52,119 @@ def find_rows(coordinates: Coordinates, w: int, starts: Integers, widths: Intege
 def features(parameters: Floats, rows: Integers, widths: Integers, N: int, phi: Floats, work: Floats) -> float:
     """Fill phi with the features of all blocks, one after the other, and return xhat."""
     if widths.size == N:
-        return cp.features(parameters, rows, widths[0], phi)
-    return tucker.features(parameters, rows, widths, phi, work)
+        return cp_features(parameters, rows, widths[0], phi)
+    return tucker_features(parameters, rows, widths, phi, work)
 
 
 @compiled
-def block_row_features(
-    parameters: Floats, rows: Integers, widths: Integers, N: int, block: int, phi: Floats, work: Floats
-) -> int:
-    """Fill in the features of one block and return where they begin in phi; other parts of phi are undefined."""
+def entry_features(model: Blocks, coordinates: Coordinates, w: int, rows: Integers, phi: Floats, work: Floats) -> float:
+    """Rows and features of entry w; returns xhat."""
+    find_rows(coordinates, w, model.starts, model.widths, rows)
+    return features(model.parameters, rows, model.widths, coordinates.shape[1], phi, work)
+
+
+@compiled
+def cp_features(parameters: Floats, rows: Integers, R: int, phi: Floats) -> float:
+    """phi of mode n = Hadamard product of the rows of all other modes; returns xhat.
+
+    Each is the product of the rows to the left times the product of the rows to the right: no division is needed, so
+    rows may hold zeros.
+    """
+    N = rows.size
+    xhat = 0.0
+    for r in range(R):
+        left = 1.0
+        for n in range(N):
+            phi[n * R + r] = left
+            left *= parameters[rows[n] + r]
+        xhat += left
+        right = 1.0
+        for n in range(N - 1, -1, -1):
+            phi[n * R + r] *= right
+            right *= parameters[rows[n] + r]
+    return xhat
+
+
+@compiled
+def tucker_work_size(widths: Integers) -> int:
+    """Scratch for the partly contracted cores: |G| + |G|/r_1 + ... + 1, and as much again for the products."""
+    total = np.int64(1)
+    size = widths[-1]
+    for n in range(widths.size - 1):
+        total += size
+        size //= widths[n]
+    return int(2 * total)
+
+
+@compiled
+def tucker_features(parameters: Floats, rows: Integers, widths: Integers, phi: Floats, work: Floats) -> float:
+    """phi of mode n = core contracted with the rows of all other modes, phi of the core = their Kronecker product.
+
+    Forwards, P_n is the core contracted with the first n rows (P_0 the core, P_N = xhat, the last mode varies fastest).
+    Backwards, D_n is the Kronecker product of the rows after the first n (D_N = 1, D_0 the core's features). Then
+
+        phi_n[r] = sum over rest of P_(n-1)[r, rest] D_n[rest].
+    """
+    N = widths.size - 1
+    core_size = widths[N]
+    for cell in range(core_size):
+        work[cell] = parameters[rows[N] + cell]
+    begin = np.int64(0)  # of P_n in work
+    size = core_size
+    for n in range(N):
+        rest = size // widths[n]
+        following = begin + size
+        for cell in range(rest):
+            work[following + cell] = 0.0
+        for r in range(widths[n]):
+            a = parameters[rows[n] + r]
+            for cell in range(rest):
+                work[following + cell] += a * work[begin + r * rest + cell]
+        begin = following
+        size = rest
+    xhat = work[begin]
+
+    product = begin + 1  # of D_n in work
+    work[product] = 1.0
+    position = widths[:N].sum()  # of phi_n, from the last mode to the first
+    for n in range(N - 1, -1, -1):
+        begin -= widths[n] * size  # of P_n, the core before this mode was contracted
+        position -= widths[n]
+        following = product + size
+        for r in range(widths[n]):
+            a = parameters[rows[n] + r]
+            total = 0.0
+            for cell in range(size):
+                total += work[begin + r * size + cell] * work[product + cell]
+                work[following + r * size + cell] = a * work[product + cell]
+            phi[position + r] = total
+        product = following
+        size *= widths[n]
+    position = widths[:N].sum()
+    for cell in range(core_size):
+        phi[position + cell] = work[product + cell]
+    return float(xhat)
+
+
+@compiled
+def block_row_features(model: Blocks, rows: Integers, N: int, block: int, phi: Floats, work: Floats) -> int:
+    """Fill in the features of one block and return where they begin in phi; other parts of phi are undefined.
+
+    Products of CP rows go from the first mode to the last. For four and more modes this order is not that of
+    `cp_features`; it is that of the fast kernels that read entries sorted by one mode (fast/ridge.py), and both must
+    round alike.
+    """
+    parameters, widths = model.parameters, model.widths
     first = widths[:block].sum()
-    if widths.size == N:
-        cp.block_features(parameters, rows, widths[0], block, phi[first:])
-    else:
-        tucker.features(parameters, rows, widths, phi, work)
+    if widths.size != N:
+        tucker_features(parameters, rows, widths, phi, work)
+        return int(first)
+    for r in range(widths[0]):
+        product = 1.0
+        for n in range(N):
+            if n != block:
+                product *= parameters[rows[n] + r]
+        phi[first + r] = product
     return int(first)
 
 
@@ -66,104 +183,3 @@ def add_products(a: Floats, first: int, b: Floats, second: int, count: int, lane
 def sum_of_lanes(lanes: Floats) -> float:
     """Sum of the partial sums, in pairs as the fast kernels add them."""
     return float((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]))
-
-
-@compiled
-def work_size(widths: Integers, N: int) -> int:
-    """Numbers of scratch space that `features` needs."""
-    if widths.size == N:
-        return 0
-    return tucker.work_size(widths)
-
-
-@compiled
-def predict(
-    parameters: Floats, starts: Integers, widths: Integers, coordinates: Coordinates, predictions: Floats
-) -> None:
-    """predictions[w] = xhat_w."""
-    N = coordinates.shape[1]
-    rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(work_size(widths, N))
-    for w in range(coordinates.shape[0]):
-        find_rows(coordinates, w, starts, widths, rows)
-        predictions[w] = features(parameters, rows, widths, N, phi, work)
-
-
-@compiled
-def entry_features(
-    parameters: Floats, starts: Integers, widths: Integers, coordinates: Coordinates, phi: Floats
-) -> float:
-    """Features of all blocks at the first of the coordinates; returns xhat."""
-    N = coordinates.shape[1]
-    rows = np.empty(starts.size, np.int64)
-    work = np.empty(work_size(widths, N))
-    find_rows(coordinates, 0, starts, widths, rows)
-    return features(parameters, rows, widths, N, phi, work)
-
-
-@compiled
-def sgd_pass(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
-    coordinates: Coordinates,
-    values: Floats,
-    visits: Integers,
-    eta: float,
-    penalties: Floats,
-    clip_norms: Floats,
-    noise_block: int,
-    noise: Floats,
-    watched: NDArray[np.bool_],
-    largest_gradient: Floats,
-    largest_feature: Floats,
-) -> float:
-    """Visit the entries in the given order, one stochastic gradient step each; returns the sum of squared residuals.
-
-    For entry w with residual e = x_w - xhat_w and every block b, all from the same old values:
-
-        v_b   = -2 e phi_b + 2 lambda_b row_b          gradient of e^2 + sum_b lambda_b |row_b|^2
-        v_b   = v_b / max(1, |v_b| / m_b)              clipping, m_b = inf for none
-        row_b = row_b - eta (v_b + n_w)                noise n_w on noise_block only, one row of `noise` a step
-
-    Watched blocks record the largest |v_b| before clipping and the largest |phi_b|^2. The pass stops at the first
-    residual that is not finite and returns it.
-    """
-    N = coordinates.shape[1]
-    B = starts.size
-    rows = np.empty(B, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(work_size(widths, N))
-    loss = 0.0
-    for step in range(visits.size):
-        w = visits[step]
-        find_rows(coordinates, w, starts, widths, rows)
-        e = values[w] - features(parameters, rows, widths, N, phi, work)
-        if not np.isfinite(e):
-            return float(e * e)
-        loss += e * e
-        first = 0
-        for b in range(B):
-            width = widths[b]
-            row = rows[b]
-            scale = eta
-            if clip_norms[b] < np.inf or watched[b]:
-                squared_gradient = 0.0
-                squared_feature = 0.0
-                for r in range(width):
-                    v = -2.0 * e * phi[first + r] + 2.0 * penalties[b] * parameters[row + r]
-                    squared_gradient += v * v
-                    squared_feature += phi[first + r] * phi[first + r]
-                norm = np.sqrt(squared_gradient)
-                largest_gradient[b] = max(largest_gradient[b], norm)
-                largest_feature[b] = max(largest_feature[b], squared_feature)
-                scale = eta / max(1.0, norm / clip_norms[b])
-            for r in range(width):
-                v = -2.0 * e * phi[first + r] + 2.0 * penalties[b] * parameters[row + r]
-                parameters[row + r] -= scale * v
-            if b == noise_block:
-                for r in range(width):
-                    parameters[row + r] -= eta * noise[step, r]
-            first += width
-    return loss

@@ -6,20 +6,11 @@ entries: no sum over entries is a float.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Coordinates, Flags, Floats, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fused import LANES
-from tensorveil.kernels.reference.blocks import (
-    Coordinates,
-    Floats,
-    Integers,
-    add_products,
-    features,
-    find_rows,
-    sum_of_lanes,
-    work_size,
-)
+from tensorveil.kernels.reference.blocks import Blocks, add_products, entry_features, scratch, sum_of_lanes
 
 # Computed norms have a relative error of at most (d + 4) 2^-53, where d numbers are squared; this covers d up to 2^27.
 INSIDE = 1.0 - 2.0**-24
@@ -43,15 +34,7 @@ def shrinking(norm: float, m: float) -> float:
 
 @compiled
 def entry_sums(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
-    coordinates: Coordinates,
-    values: Floats,
-    chosen: NDArray[np.bool_],
-    m: float,
-    grid: float,
-    totals: Integers,
+    model: Blocks, coordinates: Coordinates, values: Floats, chosen: Flags, m: float, grid: float, totals: Integers
 ) -> None:
     """totals += sum over the chosen entries of their joint gradients, each clipped to norm m, in grid steps.
 
@@ -59,19 +42,15 @@ def entry_sums(
     the same order: the prediction from the last block, partial sums in lanes, block after block. The grid must be a
     power of two. An entry whose gradient is not finite adds nothing.
     """
-    N = coordinates.shape[1]
-    B = starts.size
-    rows = np.empty(B, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(work_size(widths, N))
-    lanes = np.empty(LANES)
-    squares = np.empty(LANES)
+    parameters, _, widths = model
+    B = widths.size
+    rows, phi, work = scratch(model, coordinates.shape[1])
+    lanes, squares = np.empty(LANES), np.empty(LANES)
     steps = 1.0 / grid
     for w in range(coordinates.shape[0]):
         if not chosen[w]:
             continue
-        find_rows(coordinates, w, starts, widths, rows)
-        features(parameters, rows, widths, N, phi, work)
+        entry_features(model, coordinates, w, rows, phi, work)
         lanes[:] = 0.0
         add_products(phi, phi.size - widths[B - 1], parameters, rows[B - 1], widths[B - 1], lanes)
         e = values[w] - sum_of_lanes(lanes)
@@ -97,92 +76,77 @@ def entry_sums(
 
 @compiled
 def slice_sums(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
+    model: Blocks,
     coordinates: Coordinates,
     values: Floats,
     slices: Integers,
-    chosen: NDArray[np.bool_],
+    chosen: Flags,
     m: float,
     grid: float,
     totals: Integers,
 ) -> None:
     """totals += sum over the chosen slices of the summed joint gradients of their entries, each sum clipped to norm m.
 
-    Entries must be sorted by slice and, within one, by a rule that reads that slice alone. `scratch` holds the gradient
+    Entries must be sorted by slice and, within one, by a rule that reads that slice alone. `gradient` is that
     of one slice; only the rows that the slice touches are read and cleared. A slice whose gradient is not finite adds
     nothing.
     """
-    N = coordinates.shape[1]
+    parameters, _, widths = model
     n_entries = coordinates.shape[0]
-    rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(work_size(widths, N))
-    scratch = np.zeros(parameters.size)
+    rows, phi, work = scratch(model, coordinates.shape[1])
+    gradient = np.zeros(parameters.size)
     seen = np.zeros(parameters.size, np.bool_)  # at the first number of each row
     longest = 0
     run = 0
     for w in range(n_entries):
         run = run + 1 if w > 0 and slices[w] == slices[w - 1] else 1
         longest = max(longest, run)
-    touched = np.empty((longest * starts.size, 2), np.int64)  # where a row begins, how long it is
+    touched = np.empty((longest * widths.size, 2), np.int64)  # where a row begins, how long it is
     w = 0
     while w < n_entries:
         this = slices[w]
         count = 0
         while w < n_entries and slices[w] == this:
             if chosen[this]:
-                find_rows(coordinates, w, starts, widths, rows)
-                e = values[w] - features(parameters, rows, widths, N, phi, work)
+                e = values[w] - entry_features(model, coordinates, w, rows, phi, work)
                 first = 0
-                for b in range(starts.size):
+                for b in range(widths.size):
                     if not seen[rows[b]]:
                         seen[rows[b]] = True
                         touched[count, 0] = rows[b]
                         touched[count, 1] = widths[b]
                         count += 1
                     for r in range(widths[b]):
-                        scratch[rows[b] + r] += 2.0 * e * phi[first + r]
+                        gradient[rows[b] + r] += 2.0 * e * phi[first + r]
                     first += widths[b]
             w += 1
         squared = 0.0
         for place in range(count):
             for cell in range(touched[place, 0], touched[place, 0] + touched[place, 1]):
-                squared += scratch[cell] * scratch[cell]
+                squared += gradient[cell] * gradient[cell]
         scale = shrinking(np.sqrt(squared), m)
         for place in range(count):
             seen[touched[place, 0]] = False
             for cell in range(touched[place, 0], touched[place, 0] + touched[place, 1]):
                 if scale != 0.0:
-                    totals[cell] += np.int64(np.trunc(scale * scratch[cell] / grid))  # [K3]
-                scratch[cell] = 0.0
+                    totals[cell] += np.int64(np.trunc(scale * gradient[cell] / grid))  # [K3]
+                gradient[cell] = 0.0
 
 
 @compiled
 def row_sums(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
-    coordinates: Coordinates,
-    values: Floats,
-    clip_norms: Floats,
-    grids: Floats,
-    totals: Integers,
+    model: Blocks, coordinates: Coordinates, values: Floats, clip_norms: Floats, grids: Floats, totals: Integers
 ) -> None:
     """totals += sum over entries of their row gradients, each clipped to the norm of its block, in grid steps.
 
     Each block has its own grid. A row gradient that is not finite adds nothing.
     """
-    N = coordinates.shape[1]
-    rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(work_size(widths, N))
+    widths = model.widths
+    rows, phi, work = scratch(model, coordinates.shape[1])
     for w in range(coordinates.shape[0]):
-        find_rows(coordinates, w, starts, widths, rows)
-        e = values[w] - features(parameters, rows, widths, N, phi, work)
+        e = values[w] - entry_features(model, coordinates, w, rows, phi, work)
         first = 0
-        for b in range(starts.size):
+        for b in range(widths.size):
             squared = 0.0
             for r in range(widths[b]):
                 squared += phi[first + r] * phi[first + r]

@@ -9,14 +9,20 @@ and the core is one such row with all entries, too long to form H: only products
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.reference import blocks
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
+from tensorveil.kernels.fused import LANES
+from tensorveil.kernels.reference.blocks import (
+    Blocks,
+    add_products,
+    block_row_features,
+    entry_features,
+    find_rows,
+    scratch,
+    sum_of_lanes,
+)
+from tensorveil.kernels.reference.statistics import SMALLEST_LIMIT
 
 
 @compiled
@@ -69,40 +75,25 @@ def inverse_trace(H: Floats, column: Floats) -> float:
 
 @compiled
 def solve_rows(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
-    coordinates: Coordinates,
-    values: Floats,
-    order: Integers,
-    begins: Integers,
-    n: int,
-    ridge: float,
+    model: Blocks, coordinates: Coordinates, values: Floats, order: Integers, begins: Integers, n: int, ridge: float
 ) -> float:
     """Set every row of factor matrix n to its ridge solution; returns the effective number of parameters.
 
     order[begins[i]:begins[i + 1]] are the entries of row i. A row without entries becomes zero. The effective number is
     sum over rows of tr(H (H + lambda I)^-1). A row whose matrix is not positive definite to the last digit stays.
     """
-    N = coordinates.shape[1]
+    parameters, starts, widths = model
     R = widths[n]
-    first = np.int64(0)
-    for b in range(n):
-        first += widths[b]
-    rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(blocks.work_size(widths, N))
-    H = np.empty((R, R))
-    g = np.empty(R)
-    column = np.empty(R)
+    first = widths[:n].sum()
+    rows, phi, work = scratch(model, coordinates.shape[1])
+    H, g, column = np.empty((R, R)), np.empty(R), np.empty(R)
     effective = 0.0
     for i in range(begins.size - 1):
         H[:] = 0.0
         g[:] = 0.0
         for position in range(begins[i], begins[i + 1]):
             w = order[position]
-            blocks.find_rows(coordinates, w, starts, widths, rows)
-            blocks.features(parameters, rows, widths, N, phi, work)
+            entry_features(model, coordinates, w, rows, phi, work)
             x = values[w]
             for a in range(R):
                 p = phi[first + a]
@@ -122,10 +113,25 @@ def solve_rows(
 
 
 @compiled
+def multiply_others(model: Blocks, coordinates: Coordinates, w: int, n: int, k: Floats) -> None:
+    """k = Kronecker product of entry w's rows of all modes but n; the last mode varies fastest."""
+    parameters, starts, widths = model
+    k[0] = 1.0
+    size = 1
+    for m in range(coordinates.shape[1] - 1, -1, -1):
+        if m == n:
+            continue
+        row = starts[m] + np.int64(coordinates[w, m]) * widths[m]
+        for r in range(widths[m] - 1, -1, -1):  # from the back, so that nothing is overwritten too early
+            a = parameters[row + r]
+            for cell in range(size):
+                k[r * size + cell] = a * k[cell]
+        size *= widths[m]
+
+
+@compiled
 def core_product(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
+    model: Blocks,
     coordinates: Coordinates,
     values: Floats,
     order: Integers,
@@ -141,13 +147,11 @@ def core_product(
 
         phi_w . d = (d contracted with a) . k_w,        sum_w t_w phi_w = a (x) sum_w t_w k_w.
     """
+    parameters, starts, widths = model
     N = coordinates.shape[1]
     R = widths[0]
     rest = widths[N] // R
-    contracted = np.zeros(rest)
-    total = np.empty(rest)
-    squares = np.empty(rest)
-    k = np.empty(rest)
+    contracted, total, squares, k = np.zeros(rest), np.empty(rest), np.empty(rest), np.empty(rest)
     result[:] = 0.0
     diagonal[:] = 0.0
     for i in range(begins.size - 1):
@@ -163,15 +167,7 @@ def core_product(
         squares[:] = 0.0
         for position in range(begins[i], begins[i + 1]):
             w = order[position]
-            k[0] = 1.0
-            size = 1
-            for n in range(N - 1, 0, -1):  # the last mode varies fastest; from the back, so that nothing is overwritten
-                other = starts[n] + np.int64(coordinates[w, n]) * widths[n]
-                for r in range(widths[n] - 1, -1, -1):
-                    a = parameters[other + r]
-                    for cell in range(size):
-                        k[r * size + cell] = a * k[cell]
-                size *= widths[n]
+            multiply_others(model, coordinates, w, 0, k)
             t = values[w]
             if direction.size > 0:
                 t = 0.0
@@ -185,3 +181,26 @@ def core_product(
             for cell in range(rest):
                 result[r * rest + cell] += a * total[cell]
                 diagonal[r * rest + cell] += a * a * squares[cell]
+
+
+@compiled
+def feature_norms(model: Blocks, coordinates: Coordinates, block: int, largest: Floats) -> None:
+    """largest[k] = the largest |phi_w| of the entries in row k of the block, at least SMALLEST_LIMIT.
+
+    It is infinite if one of them is not finite. What `largest` holds before counts as well.
+    """
+    _, starts, widths = model
+    N = coordinates.shape[1]
+    rows, phi, work = scratch(model, N)
+    lanes = np.empty(LANES)
+    for w in range(coordinates.shape[0]):
+        find_rows(coordinates, w, starts, widths, rows)
+        first = block_row_features(model, rows, N, block, phi, work)
+        lanes[:] = 0.0
+        add_products(phi, first, phi, first, widths[block], lanes)
+        length = np.sqrt(sum_of_lanes(lanes))
+        k = (rows[block] - starts[block]) // widths[block]
+        if not length <= largest[k]:  # true if the length is not a number
+            largest[k] = length if length < np.inf else np.inf
+    for k in range(largest.size):
+        largest[k] = max(largest[k], SMALLEST_LIMIT)

@@ -1,14 +1,16 @@
 """Draws of the rows of a model given noisy values whose law is tabulated: Metropolis-adjusted Fisher scoring.
 
 A released symbol s of entry w has the log likelihood f_s(m_w), m_w = base_w + phi_w . row, where base_w is the mean and
-the offsets of the other modes. With f' the score and I the expected information, a row is proposed from
+the offsets of the other modes. With f' the score and I the expected information of an average symbol, a row is proposed
+from
 
     N(row + (1 - a) H^-1 (sum_w f' phi_w + Lambda (mu - row)), (1 - a^2) H^-1),
-    H = sum_w I(m_w) phi_w phi_w^T + Lambda,
+    H = I sum_w phi_w phi_w^T + Lambda,
 
 with a = `keep`, and accepted with the chance that leaves its law as it is (Metropolis, Hastings). Where many symbols
 tell of a row, its law is nearly normal and most proposals are accepted; with a above 0 a proposal is nearer, and more
-of them are. Rows of one mode do not depend on each other, so threads share them.
+of them are. H does not depend on the row, so the way back needs the scores alone; with the information of each symbol
+at its own mean, fewer proposals were accepted. Rows of one mode do not depend on each other, so threads share them.
 """
 
 import math
@@ -59,17 +61,24 @@ def predict_means(
 
 
 @compiled
-def cp_row(
+def other_rows(
     parameters: Floats, starts: Integers, R: int, coordinates: Coordinates, w: int, n: int, phi: Floats
-) -> float:
-    """phi[:R] = Hadamard product of the rows of all modes but n; returns xhat_w: a CP model, one mode alone."""
-    N = coordinates.shape[1]
+) -> None:
+    """phi[:R] = Hadamard product of the rows of all modes but n of a CP model."""
     phi[:R] = 1.0
-    for m in range(N):
+    for m in range(coordinates.shape[1]):
         if m != n:
             row = starts[m] + np.int64(coordinates[w, m]) * R
             for r in range(R):
                 phi[r] *= parameters[row + r]
+
+
+@compiled
+def cp_row(
+    parameters: Floats, starts: Integers, R: int, coordinates: Coordinates, w: int, n: int, phi: Floats
+) -> float:
+    """phi[:R] = Hadamard product of the rows of all modes but n; returns xhat_w: a CP model, one mode alone."""
+    other_rows(parameters, starts, R, coordinates, w, n, phi)
     row = starts[n] + np.int64(coordinates[w, n]) * R
     xhat = 0.0
     for r in range(R):
@@ -78,9 +87,9 @@ def cp_row(
 
 
 @compiled
-def look_up(table: Floats, information: Floats, reach: float, symbol: int, m: float) -> tuple[float, float, float]:
-    """Log likelihood (cubic between the places of the table), score and information (linear) at a mean."""
-    places = information.size - 1
+def look_up(table: Floats, reach: float, symbol: int, m: float) -> tuple[float, float]:
+    """Log likelihood (cubic between the places of the table) and score (linear) at a mean."""
+    places = table.shape[1] - 1
     width = 2.0 * reach / places
     x = (m + reach) * (places / (2.0 * reach))
     x = min(max(x, 0.0), places - 1e-9)
@@ -89,7 +98,7 @@ def look_up(table: Floats, information: Floats, reach: float, symbol: int, m: fl
     low, high = table[symbol, k, 1], table[symbol, k + 1, 1]
     value = table[symbol, k, 0] + t * t * (3.0 - 2.0 * t) * (table[symbol, k + 1, 0] - table[symbol, k, 0])
     value += width * t * (1.0 - t) * ((1.0 - t) * low - t * high)
-    return value, low + t * (high - low), information[k] + t * (information[k + 1] - information[k])
+    return value, low + t * (high - low)
 
 
 @compiled
@@ -113,21 +122,11 @@ def spread_means(symbols: Symbols, means: Floats, reach: float, weights: Floats,
 
 
 @compiled
-def scores(
-    symbols: Symbols,
-    table: Floats,
-    information: Floats,
-    reach: float,
-    means: Floats,
-    slopes: Floats,
-    told: Floats,
-    begin: int,
-    end: int,
-) -> float:
-    """Fill in score and information of entries; returns the sum of their log likelihoods."""
+def scores(symbols: Symbols, table: Floats, reach: float, means: Floats, slopes: Floats, begin: int, end: int) -> float:
+    """Fill in the scores of entries; returns the sum of their log likelihoods."""
     total = 0.0
     for w in range(begin, end):
-        value, slopes[w], told[w] = look_up(table, information, reach, symbols[w], means[w])
+        value, slopes[w] = look_up(table, reach, symbols[w], means[w])
         total += value
     return total
 
@@ -159,16 +158,12 @@ def gather(
         w = order[first + k]
         own = features[k]
         if widths.size == N:
-            own[:R] = 1.0
-            for m in range(N):
-                if m != n:
-                    row = starts[m] + np.int64(coordinates[w, m]) * R
-                    for r in range(R):
-                        own[r] *= parameters[row + r]
+            other_rows(parameters, starts, R, coordinates, w, n, own)
         else:
             blocks.find_rows(coordinates, w, starts, widths, rows)
             blocks.features(parameters, rows, widths, N, phi, work)
             own[:R] = phi[place : place + R]
+        own[R] = 1.0  # of the offset
         total = mean
         for m in range(N):
             if m != n:
@@ -177,26 +172,26 @@ def gather(
 
 
 @compiled
-def add_outer(features: Floats, told: Floats, count: int, H: Floats) -> None:
-    """H += sum of told phi phi^T over the first `count` rows of features, rounded up to a multiple of four.
+def add_outer(features: Floats, count: int, H: Floats) -> None:
+    """H += sum of phi phi^T over the first `count` rows of features; the next three are overwritten with zeros.
 
     Four entries at a time, so that H is read and written less often; whole rows of H, so that loops are vectorised.
     """
     D, width = H.shape
+    features[count : count + 3] = 0.0
     for k in range(0, count, 4):
         one, two, three, four = features[k], features[k + 1], features[k + 2], features[k + 3]
         for a in range(D):
-            p, q, r, s = told[k] * one[a], told[k + 1] * two[a], told[k + 2] * three[a], told[k + 3] * four[a]
+            p, q, r, s = one[a], two[a], three[a], four[a]
             row = H[a]
             for b in range(width):
                 row[b] += (p * one[b] + q * two[b]) + (r * three[b] + s * four[b])
 
 
 @compiled
-def equations(
+def add_scores(
     symbols: Symbols,
     table: Floats,
-    information: Floats,
     reach: float,
     order: Integers,
     first: int,
@@ -204,25 +199,20 @@ def equations(
     row: Floats,
     features: Floats,
     base: Floats,
-    told: Floats,
     g: Floats,
-    H: Floats,
 ) -> float:
-    """g += scores, H += information of gathered entries of one row; returns their log likelihood."""
+    """g += scores of gathered entries of one row; returns their log likelihood."""
     D = row.size
-    count = last - first
     total = 0.0
-    for k in range(count):
+    for k in range(last - first):
         own = features[k]
         m = base[k]
         for a in range(D):
             m += own[a] * row[a]
-        value, slope, told[k] = look_up(table, information, reach, symbols[order[first + k]], m)
+        value, slope = look_up(table, reach, symbols[order[first + k]], m)
         total += value
         for a in range(D):
             g[a] += slope * own[a]
-    told[count : count + 3] = 0.0
-    add_outer(features, told, count, H)
     return total
 
 
@@ -237,8 +227,8 @@ def draw_rows(
     mean: float,
     symbols: Symbols,
     table: Floats,
-    information: Floats,
     reach: float,
+    information: float,
     keep: float,
     order: Integers,
     begins: Integers,
@@ -258,9 +248,8 @@ def draw_rows(
     work = np.empty(blocks.work_size(widths, N))
     length = (D + 3) // 4 * 4
     features = np.zeros((BATCH + 3, length))  # what fills the last vector stays zero
-    features[:, R] = 1.0
-    base, told = np.empty(BATCH), np.empty(BATCH + 3)
-    old, new, z, before = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
+    base = np.empty(BATCH)
+    old, new, z = np.empty(D), np.empty(D), np.empty(D)
     g, H = np.empty(D), np.empty((D, length))
     accepted = 0
     fresh = math.sqrt(1.0 - keep * keep)
@@ -270,13 +259,12 @@ def draw_rows(
         old[R] = offsets[offset_starts[n] + i]
         state = normals.stream(key, i)
         log_ratio = 0.0
-        good, change = True, 1.0
+        good = True
+        H[:] = 0.0
         for side in range(2):  # there, and back
             here = old if side == 0 else new
-            H[:] = 0.0
             value = 0.0
             for a in range(D):
-                H[a, a] = prior_precisions[a]
                 miss = prior_means[i, a] - here[a]
                 g[a] = prior_precisions[a] * miss
                 value -= 0.5 * prior_precisions[a] * miss * miss
@@ -301,28 +289,29 @@ def draw_rows(
                         features,
                         base,
                     )
-                value += equations(
-                    symbols, table, information, reach, order, first, last, here, features, base, told, g, H
-                )
-            if not factorize(H):
-                good = False
-                break
+                value += add_scores(symbols, table, reach, order, first, last, here, features, base, g)
+                if side == 0:
+                    add_outer(features, last - first, H)
+            if side == 0:
+                for a in range(D):
+                    for b in range(D):
+                        H[a, b] *= information
+                    H[a, a] += prior_precisions[a]
+                good = factorize(H)
+                if not good:
+                    break
             for a in range(D):  # g becomes L^-1 g
                 total = g[a]
                 for b in range(a):
                     total -= H[a, b] * g[b]
                 g[a] = total / H[a, a]
-                if side == 0:
-                    before[a] = H[a, a]
-                else:
-                    change *= H[a, a] / before[a]
             if side == 0:
                 for a in range(D):
                     state += normals.STEP
                     z[a] = normals.quantile(normals.uniform(state))
                     log_ratio += 0.5 * z[a] * z[a]
                     z[a] = (1.0 - keep) * g[a] + fresh * z[a]
-                for a in range(D - 1, -1, -1):  # L^T (new - old) = L^-1 g + z
+                for a in range(D - 1, -1, -1):  # L^T (new - old) = (1 - a) L^-1 g + z
                     total = z[a]
                     for b in range(a + 1, D):
                         total -= H[b, a] * z[b]
@@ -330,14 +319,14 @@ def draw_rows(
                     new[a] = old[a] + z[a]
                 log_ratio -= value
             else:
-                for a in range(D):  # L'^T (old - new) - L'^-1 g'
+                for a in range(D):  # L^T (old - new) - (1 - a) L^-1 g'
                     total = -(1.0 - keep) * g[a]
                     for b in range(a, D):
                         total -= H[b, a] * z[b]
                     log_ratio -= 0.5 * total * total / (fresh * fresh)
                 log_ratio += value
         state += normals.STEP
-        if good and math.log(normals.uniform(state) / change) < log_ratio:
+        if good and math.log(normals.uniform(state)) < log_ratio:
             parameters[start : start + R] = new[:R]
             offsets[offset_starts[n] + i] = new[R]
             accepted += 1

@@ -1,19 +1,18 @@
 """Right-hand sides and matrices of alternating least squares, as whole numbers on a grid."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fused import LANES
 from tensorveil.kernels.reference.blocks import (
-    Floats,
-    Integers,
+    Blocks,
     add_products,
     block_row_features,
-    features,
+    entry_features,
     find_rows,
+    scratch,
     sum_of_lanes,
-    work_size,
 )
 
 STATISTIC_STEPS = 2.0**32  # grid steps in one
@@ -23,73 +22,23 @@ SMALLEST_LIMIT = 1e-12  # of the length of features: shorter ones are not length
 
 
 @compiled
-def block_features(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
-    coordinates: NDArray[np.uint32],
-    block: int,
-    table: Floats,
-) -> None:
+def block_features(model: Blocks, coordinates: Coordinates, block: int, table: Floats) -> None:
     """table[w] = phi_w of one block."""
-    N = coordinates.shape[1]
-    rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(work_size(widths, N))
-    first = widths[:block].sum()
+    rows, phi, work = scratch(model, coordinates.shape[1])
+    first = model.widths[:block].sum()
     for w in range(coordinates.shape[0]):
-        find_rows(coordinates, w, starts, widths, rows)
-        features(parameters, rows, widths, N, phi, work)
-        table[w] = phi[first : first + widths[block]]
-
-
-@compiled
-def feature_norms(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
-    coordinates: NDArray[np.uint32],
-    block: int,
-    largest: Floats,
-) -> None:
-    """largest[k] = the largest |phi_w| of the entries in row k of the block, at least SMALLEST_LIMIT.
-
-    It is infinite if one of them is not finite. What `largest` holds before counts as well.
-    """
-    N = coordinates.shape[1]
-    rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(work_size(widths, N))
-    lanes = np.empty(LANES)
-    for w in range(coordinates.shape[0]):
-        find_rows(coordinates, w, starts, widths, rows)
-        first = block_row_features(parameters, rows, widths, N, block, phi, work)
-        lanes[:] = 0.0
-        add_products(phi, first, phi, first, widths[block], lanes)
-        length = np.sqrt(sum_of_lanes(lanes))
-        k = (rows[block] - starts[block]) // widths[block]
-        if not length <= largest[k]:  # true if the length is not a number
-            largest[k] = length if length < np.inf else np.inf
-    for k in range(largest.size):
-        largest[k] = max(largest[k], SMALLEST_LIMIT)
+        entry_features(model, coordinates, w, rows, phi, work)
+        table[w] = phi[first : first + model.widths[block]]
 
 
 @compiled
 def shortened(
-    parameters: Floats,
-    rows: Integers,
-    widths: Integers,
-    N: int,
-    block: int,
-    limit: float,
-    phi: Floats,
-    work: Floats,
-    lanes: Floats,
+    model: Blocks, rows: Integers, N: int, block: int, limit: float, phi: Floats, work: Floats, lanes: Floats
 ) -> tuple[int, float]:
     """Where the features of a block begin in phi, and INSIDE / max(|phi|, limit), or 0 where one is not finite."""
-    first = block_row_features(parameters, rows, widths, N, block, phi, work)
+    first = block_row_features(model, rows, N, block, phi, work)
     lanes[:] = 0.0
-    add_products(phi, first, phi, first, widths[block], lanes)
+    add_products(phi, first, phi, first, model.widths[block], lanes)
     length = np.sqrt(sum_of_lanes(lanes))
     if not (length < np.inf and limit < np.inf):
         return first, 0.0
@@ -98,15 +47,7 @@ def shortened(
 
 @compiled
 def right_sides(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
-    coordinates: NDArray[np.uint32],
-    block: int,
-    residuals: Floats,
-    weights: Floats,
-    limits: Floats,
-    g: Integers,
+    model: Blocks, coordinates: Coordinates, block: int, residuals: Floats, weights: Floats, limits: Floats, g: Integers
 ) -> None:
     """Add up, for every row k of the block, over its entries w,
 
@@ -119,16 +60,15 @@ def right_sides(
     `fast.statistics.right_sides` gives the same numbers for CP models, bit for bit, so every float that g rests on is
     computed in the same order.
     """
+    _, starts, widths = model
     N = coordinates.shape[1]
-    rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(work_size(widths, N))
+    rows, phi, work = scratch(model, N)
     lanes = np.empty(LANES)
     width = widths[block]
     for w in range(coordinates.shape[0]):
         find_rows(coordinates, w, starts, widths, rows)
         k = (rows[block] - starts[block]) // width
-        first, shrink = shortened(parameters, rows, widths, N, block, limits[k], phi, work, lanes)
+        first, shrink = shortened(model, rows, N, block, limits[k], phi, work, lanes)
         if shrink == 0.0:
             continue
         x = residuals[w]
@@ -141,14 +81,7 @@ def right_sides(
 
 @compiled
 def row_matrices(
-    parameters: Floats,
-    starts: Integers,
-    widths: Integers,
-    coordinates: NDArray[np.uint32],
-    block: int,
-    weights: Floats,
-    limits: Floats,
-    H: Integers,
+    model: Blocks, coordinates: Coordinates, block: int, weights: Floats, limits: Floats, H: Integers
 ) -> None:
     """Add up, for every row k of the block, over its entries w,
 
@@ -158,16 +91,15 @@ def row_matrices(
     triangle is kept, row by row, with the numbers off the diagonal times sqrt(2), so that its length is the Frobenius
     norm. A term is then at most a_w long: rounding only shortens it. [K2]
     """
+    _, starts, widths = model
     N = coordinates.shape[1]
-    rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(work_size(widths, N))
+    rows, phi, work = scratch(model, N)
     lanes = np.empty(LANES)
     width = widths[block]
     for w in range(coordinates.shape[0]):
         find_rows(coordinates, w, starts, widths, rows)
         k = (rows[block] - starts[block]) // width
-        first, shrink = shortened(parameters, rows, widths, N, block, limits[k], phi, work, lanes)
+        first, shrink = shortened(model, rows, N, block, limits[k], phi, work, lanes)
         a = weights[w] * STATISTIC_STEPS
         cell = 0
         for r in range(width if shrink > 0.0 else 0):
@@ -176,3 +108,13 @@ def row_matrices(
                 twice = 1.0 if c == r else SQUARE_ROOT_OF_TWO
                 H[k, cell] += np.int64(a * twice * psi * (phi[first + c] * shrink))
                 cell += 1
+
+
+def square_matrices(triangles: Floats, width: int) -> Floats:
+    """Symmetric matrices from upper triangles whose numbers off the diagonal were scaled by sqrt(2)."""
+    first, second = np.triu_indices(width)
+    matrices = np.zeros((len(triangles), width, width))
+    values = triangles / np.where(first == second, 1.0, np.sqrt(2.0))
+    matrices[:, first, second] = values
+    matrices[:, second, first] = values
+    return matrices

@@ -21,8 +21,13 @@ def symbol_law(
 ) -> None:
     """For means at places, one row each: chances of levels and of symbols, the symbols' scores, densities at cuts.
 
-    The score of a symbol is the derivative of the log of its chance. A level without mass near a place costs nothing.
+    The score of a symbol is the derivative of the log of its chance. A level without mass near a place costs nothing,
+    nor do symbols before the first and after the last one that a level can give: without noise each gives one.
     """
+    first, last = np.empty(chances.shape[0], np.int64), np.empty(chances.shape[0], np.int64)
+    for level in range(chances.shape[0]):
+        possible = np.flatnonzero(chances[level])
+        first[level], last[level] = possible[0], possible[-1] + 1
     for p in range(places.size):
         found, slopes = symbols[p], scores[p]
         found[:] = 0.0
@@ -44,7 +49,7 @@ def symbol_law(
             levels[p, level] = share
             if share != 0.0 or slope != 0.0:
                 row = chances[level]
-                for s in range(row.size):
+                for s in range(first[level], last[level]):
                     found[s] += share * row[s]
                     slopes[s] += slope * row[s]
         for s in range(found.size):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +28,35 @@ STAGES = {  # name -> what is noised
 }
 SMALLEST_SHARE, LARGEST_SHARE = 0.005, 0.15  # of the budget
 WELL_COUNTED = 2000.0  # units times share times epsilon: noise on a count is then of scale 0.3 % of the units (`value`)
+VISIBLE = 200.0  # units times epsilon, above which the marginal can be seen
+FAINTEST = 0.1  # of the largest share, where it cannot; it is asked for all the same
+SMALLEST_BUDGET = 1e-3  # of all three stages: with less, counts and noise would leave the range of the vault
+TYPICAL_COUNT = 12.0  # observations per index, where none are declared; 4 to 90 on the data of docs/accuracy.md
 
 WHOLE_BOUNDS = np.arange(-VALUE_STEPS, VALUE_STEPS + 1, 2 * VALUE_STEPS // PARTS, dtype=np.int64)
 WHOLE_BOUNDS[-1] += 1  # the highest step belongs to the last cell
 WHOLE_BOUNDS.setflags(write=False)
 
 
+def with_typical_count(request: Request) -> Request:
+    """The request with a typical number of observations, if none is declared: a wrong one costs accuracy only."""
+    if request.expected_count is not None:
+        return request
+    return replace(request, expected_count=round(min(math.prod(request.shape) / 2, TYPICAL_COUNT * sum(request.shape))))
+
+
 def marginal_share(request: Request) -> float:
-    """The share of the budget for all three stages together; it falls with the public number of units and epsilon."""
-    units = request.shape[request.unit.mode_number] if request.unit.whole_slices else request.count_or_guess
-    return min(max(WELL_COUNTED / (units * request.epsilon), SMALLEST_SHARE), LARGEST_SHARE)
+    """The share of the budget for all three stages together; it falls with the public number of units and epsilon.
+
+    It falls, too, where even the largest share would show nothing: a cell is seen in noise of scale 2 / (epsilon
+    share / 3) if it holds five times that, so all values in one cell are if epsilon times their number is above 200.
+    """
+    whole = request.unit.whole_slices
+    units = (request.shape[request.unit.mode_number] if whole else request.count_or_guess) * request.epsilon
+    largest = LARGEST_SHARE
+    if not whole:
+        largest *= max(min(units / VISIBLE, 1.0), FAINTEST, SMALLEST_BUDGET / request.epsilon)
+    return min(max(WELL_COUNTED / units, SMALLEST_SHARE), largest, LARGEST_SHARE)
 
 
 def marginal_shares(request: Request, share: float | None = None) -> list[float]:

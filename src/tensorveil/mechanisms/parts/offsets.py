@@ -1,7 +1,5 @@
 """Mean and offsets of every mode as a private first stage that other mechanisms can start with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,16 +30,10 @@ def offset_stages(request: Request, modes: Sequence[int], events: Sequence[Event
         query = RowSums(Rows.of_mode(mode, request.shape[mode]), none, isinstance(event, PureEvent))
         (change,) = query.sensitivity(request.unit)
         check_noise(event, change.bound)
-        stages.append(
-            Stage(
-                f"offsets of {request.mode_names[mode]}",
-                query.theorem(request.unit),
-                event,
-                Sensitivity(change.bound, change.norm, "centred values"),
-                LAW_OF_NORM[change.norm],
-                "sums" if request.unit.coordinates_public else "paired sums",
-            )
-        )
+        name, theorem = f"offsets of {request.mode_names[mode]}", query.theorem(request.unit)
+        sensitivity = Sensitivity(change.bound, change.norm, "centred values")
+        what = "sums" if request.unit.coordinates_public else "paired sums"
+        stages.append(Stage(name, theorem, event, sensitivity, LAW_OF_NORM[change.norm], what))
     return stages
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.errors import InputError
+from tensorveil.inference.values.public_scales import UNKNOWN
 from tensorveil.inference.values.scale import Scale
 from tensorveil.privacy.noise.channels import TOTAL, Channel
 
@@ -56,7 +57,7 @@ def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
     number = checks.positive_number("per_index", per_index)
     designed = min(promised, MAX_DESIGN_EPSILON)
     amounts = _amounts(scale, designed, number)
-    if scale.free:
+    if scale.free or scale.doubt >= UNKNOWN:  # nothing else shows how often each level occurs
         amounts = _telling(amounts, len(scale.cuts) + 1, designed)
     columns = _interval_columns(len(scale.cuts) + 1, designed * (1 - MARGIN))
     used = amounts > SMALLEST_AMOUNT
@@ -68,18 +69,26 @@ def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
 
 def kept_information(scale: Scale, channel: Channel) -> float:
     """The share of the information about latent means that the symbols keep, of that in the levels."""
-    chances, derivatives = _laws(scale.cuts)
+    chances, derivatives = _laws(scale)
     after = _information(channel.chances.T, chances, derivatives).sum()
     return float(after / _information(np.eye(chances.shape[1]), chances, derivatives).sum())
 
 
-def _laws(cuts: Floats) -> tuple[Floats, Floats]:
-    """Chances of the levels and their derivatives by the centre, for all centres and residual variances."""
+def _laws(scale: Scale) -> tuple[Floats, Floats]:
+    """Chances of the levels and their derivatives by the centre, for all centres and residual variances.
+
+    Centres are quantiles of the values on the latent scale. Where no link makes tails normal, they lie further out than
+    normal ones: a channel that took all large values for one would leave nothing to learn them from.
+    """
     from scipy.special import ndtr, ndtri  # scipy only when a channel is designed
 
+    places = ndtri(CENTRES)
+    if not scale.free:
+        shares = np.append(0.0, np.cumsum(scale.masses)) / scale.masses.sum()
+        places = np.interp(CENTRES, shares, np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]]))
     variances = np.repeat(RESIDUAL_SHARES, len(CENTRES))[:, None]
-    centres = np.sqrt(1 - variances) * np.tile(ndtri(CENTRES), len(RESIDUAL_SHARES))[:, None]
-    away = (np.concatenate(([-np.inf], cuts, [np.inf])) - centres) / np.sqrt(variances)
+    centres = np.sqrt(1 - variances) * np.tile(places, len(RESIDUAL_SHARES))[:, None]
+    away = (np.concatenate(([-np.inf], scale.cuts, [np.inf])) - centres) / np.sqrt(variances)
     density = np.exp(-(away**2) / 2) / np.sqrt(2 * math.pi * variances)
     return np.diff(ndtr(away), axis=1), -np.diff(density, axis=1)
 
@@ -101,7 +110,7 @@ def _amounts(scale: Scale, epsilon: float, number: float) -> Floats:
     from scipy.optimize import linprog
 
     columns = _interval_columns(len(scale.cuts) + 1, epsilon)
-    chances, derivatives = _laws(scale.cuts)
+    chances, derivatives = _laws(scale)
     gains = number * _information(columns, chances, derivatives)
     prior = np.repeat(1 / (1 - np.array(RESIDUAL_SHARES)), len(CENTRES))
     errors = ((derivatives @ (scale.low + scale.high)) ** 2 / prior).reshape(len(RESIDUAL_SHARES), -1)

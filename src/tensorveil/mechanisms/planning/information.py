@@ -21,7 +21,6 @@ from tensorveil.mechanisms.planning.channel_design import design_channel, kept_i
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.plan import Request
-from tensorveil.privacy.units import Unit
 
 Floats = NDArray[np.float64]
 
@@ -39,18 +38,6 @@ def noise_variance(event: Event, sensitivity: float) -> float:
     if isinstance(event, GaussianEvent):
         return (sensitivity * event.noise_multiplier) ** 2
     return math.inf
-
-
-def pure_is_better(pure: Event, gaussian: Event, unit: Unit, parts: int) -> bool:
-    """Whether pure noise on `parts` kinds of sums is smaller than Gaussian noise; single observations only.
-
-    A whole slice's weights are one over its count for pure noise, one over the root of it for Gaussian noise, which
-    then wins but for tiny slices.
-    """
-    if unit.whole_slices:
-        return False
-    # equal weights 1/parts (pure), 1/sqrt(parts) (Gaussian)
-    return noise_variance(pure, 1.0) * parts**2 <= noise_variance(gaussian, 1.0) * parts
 
 
 def expected_error_of_sums(request: Request) -> float:

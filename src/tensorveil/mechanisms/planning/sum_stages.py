@@ -21,7 +21,8 @@ from tensorveil.privacy.plan import Request
 Floats = NDArray[np.float64]
 
 UNITS = 40  # a share is a whole number of these
-MEAN_VARIANCE, MEAN_REACH = 0.1, 10.0  # after the marginal; of half the range of values, in standard deviations
+MEAN_REACH = 10.0  # half the range of values, in standard deviations
+MARGINAL_CELLS = 16
 OFFSET_VARIANCE = 0.1
 FEATURE_VARIANCE = 0.05  # of it, by public features, if there are any
 GROUP_VARIANCE = 0.015  # of the effects of an index on groups of another mode's indices
@@ -71,11 +72,19 @@ class Noise:
         return self.whole / (share**2 if self.pure else share)
 
 
-def sum_stages(request: Request, noise: Noise, features: Mapping[int, int]) -> tuple[SumStage, ...]:
-    """The total first, then modes, largest first; `features` is how many public ones a mode has.
+def sum_stages(
+    request: Request, marginal: float, of_total: Noise, noise: Noise, features: Mapping[int, int]
+) -> tuple[float, tuple[SumStage, ...]]:
+    """The expected error, and the stages: the total first, then modes, largest first.
 
     An index of a large mode occurs with few indices of the others. If theirs were known before, its sum would be
     explained twice: by what all of their cells have in common, and by this index, where the scale is not linear.
+
+    Parameters
+    ----------
+    marginal : what every histogram of the marginal costs, as a share of the budget of the sums
+    of_total, noise : of the total of the values, and of the sums of modes
+    features : how many public ones a mode has
     """
     withheld = request.unit.mode_number if request.unit.kind == "slice" else None
     modes = sorted((m for m in range(len(request.shape)) if m != withheld), key=lambda mode: -request.shape[mode])
@@ -86,13 +95,14 @@ def sum_stages(request: Request, noise: Noise, features: Mapping[int, int]) -> t
             for mode, partner in permutations(modes, 2)
             for groups in _groups(request, mode, partner)
         ]
-    best = min((_divided(request, noise, features, modes, split) for split in splits), key=lambda found: found[0])
-    stages = best[1]
+    means = _errors_of_mean(request, marginal, of_total)
+    plans = [_divided(request, means, noise, features, modes, split) for split in splits]
+    error, stages = min(plans, key=lambda plan: plan[0])
     if withheld is None:
-        return stages
+        return error, stages
     total, *others = stages
     halves = [SumStage(stage.mode, stage.share / PASSES) for stage in others]
-    return (total, *halves * PASSES)
+    return error, (total, *halves * PASSES)
 
 
 def _groups(request: Request, mode: int, partner: int) -> list[int]:
@@ -104,7 +114,12 @@ def _groups(request: Request, mode: int, partner: int) -> list[int]:
 
 
 def _divided(
-    request: Request, noise: Noise, features: Mapping[int, int], modes: list[int], split: tuple[int, int, int]
+    request: Request,
+    means: list[float],
+    noise: Noise,
+    features: Mapping[int, int],
+    modes: list[int],
+    split: tuple[int, int, int],
 ) -> tuple[float, tuple[SumStage, ...]]:
     """The best shares for one way to split, and the error that they leave."""
     mode, partner, groups = split
@@ -112,16 +127,15 @@ def _divided(
     if groups > 1 and order.index(partner) > order.index(mode):
         order.remove(partner)
         order.insert(order.index(mode), partner)
-    total = request.count_or_guess * noise.weight
-    tables = [[_left(MEAN_VARIANCE, noise.at(share) * MEAN_REACH**2 / total**2) for share in _shares()]]
+    total, tables = request.count_or_guess * noise.weight, [means]
     for one in order:
         tables.append([_error(request, noise, features, share, total, one, split) for share in _shares()])
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ()), *((math.inf, ()) for _ in range(UNITS))]
     for place, table in enumerate(tables):  # the total has a share
         best = [
             min(
-                (best[used - more][0] + table[more], (*best[used - more][1], more))
-                for more in range(0 if place else min(1, used), used + 1)
+                (best[used - more][0] + (table[more] if place or more else math.inf), (*best[used - more][1], more))
+                for more in range(used + 1)
             )
             for used in range(UNITS + 1)
         ]
@@ -135,6 +149,16 @@ def _divided(
     if groups > 1 and not {mode, partner} <= asked:
         return math.inf, ()
     return error, tuple(stages)
+
+
+def _errors_of_mean(request: Request, marginal: float, of_total: Noise) -> list[float]:
+    """What is left of the mean's variance for every share: it may lie anywhere, and the marginal tells of it too.
+
+    Masses of cells that are spread evenly over the range have errors of the noise each.
+    """
+    reach = (MEAN_REACH / (request.count_or_guess * of_total.weight)) ** 2
+    before = _left(MEAN_REACH**2 / 3, of_total.at(marginal) * reach * MARGINAL_CELLS / 3)
+    return [_left(before, of_total.at(share) * reach) for share in _shares()]
 
 
 def _error(

@@ -1,7 +1,5 @@
 """The noise that meets a budget: a search over what events cost."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@ dp-accounting is asked for add/remove, with noise over the true sensitivity; onl
 as REPLACE_ONE, with noise over the clip norm (docs/proofs/gradients.md).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,27 +22,13 @@ from tensorveil.privacy.accounting.events import (
     Event,
     GaussianEvent,
     PureEvent,
-    SampledGaussianEvent,
-    event_from_json,
     gaussian_precision,
     joined,
     pure_epsilon,
-    shares,
 )
-
-__all__ = [
-    "AccountingError",
-    "Event",
-    "GaussianEvent",
-    "PureEvent",
-    "SampledGaussianEvent",
-    "curve",
-    "delta_of",
-    "epsilon_of",
-    "event_from_json",
-    "second_opinion",
-    "shares",
-]
+from tensorveil.privacy.accounting.events import (
+    shares as shares,
+)
 
 ROUNDING = 1e-9  # relative: answers are raised by it, far above what float arithmetic loses
 NOTICEABLE = 1e-6  # absolute: smaller differences of epsilon are nobody's concern

@@ -4,8 +4,6 @@ Both are upper bounds for every pair of neighbours, both ways, whatever was rele
 the proofs. `steps` is how many changes of the event's own unit lie between the two data sets.
 """
 
-from __future__ import annotations
-
 import math
 
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent

@@ -4,8 +4,6 @@ An event says how much one or several equal stages can tell about one unit (docs
 plain and frozen: a plan holds them, `accounting` prices them, a guarantee prints them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -22,17 +20,26 @@ SMALLEST_SAMPLING = 1e-7
 LARGEST_COUNT = 10**6
 
 
+@dataclass(frozen=True)
+class _Priced:
+    """What all kinds of events share."""
+
+    kind: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, read back by `event_from_json`."""
+        return {"kind": self.kind, **asdict(self)}
+
+
 @final
 @dataclass(frozen=True)
-class PureEvent:
+class PureEvent(_Priced):
     """Stages of pure epsilon, by any mechanism: Laplace, norm-exponential noise, a finite channel, exponential choice.
 
     Attributes
     ----------
-    epsilon : float
-        What one stage costs.
-    count : int
-        How many such stages read the same units.
+    epsilon : what one stage costs
+    count : how many such stages read the same units
     """
 
     epsilon: float
@@ -43,22 +50,17 @@ class PureEvent:
         object.__setattr__(self, "epsilon", checks.positive_number("epsilon", self.epsilon))
         object.__setattr__(self, "count", _count(self.count))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, read back by `event_from_json`."""
-        return {"kind": self.kind, **asdict(self)}
-
 
 @final
 @dataclass(frozen=True)
-class GaussianEvent:
+class GaussianEvent(_Priced):
     """Stages of Gaussian noise on all units.
 
     Attributes
     ----------
-    noise_multiplier : float
-        Noise std / TRUE L2 sensitivity for the unit: std / m under `entry` and `slice`, std / (2 m) under `value`.
-    count : int
-        How many such stages read the same units.
+    noise_multiplier : noise std / TRUE L2 sensitivity for the unit: std / m under `entry` and `slice`, std / (2 m)
+        under `value`
+    count : how many such stages read the same units
     """
 
     noise_multiplier: float
@@ -69,26 +71,19 @@ class GaussianEvent:
         object.__setattr__(self, "noise_multiplier", _noise_multiplier(self.noise_multiplier))
         object.__setattr__(self, "count", _count(self.count))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, read back by `event_from_json`."""
-        return {"kind": self.kind, **asdict(self)}
-
 
 @final
 @dataclass(frozen=True)
-class SampledGaussianEvent:
+class SampledGaussianEvent(_Priced):
     """Steps of Gaussian noise on a Poisson sample of the units, each clipped to norm m.
 
     Attributes
     ----------
-    noise_multiplier : float
-        Noise std / clip norm m, under both values of `replace`.
-    sampling_probability : float
-        The chance of each unit to take part in a step, in (0, 1], drawn anew and independently every step.
-    count : int
-        The number of steps.
-    replace : bool
-        False: a unit is added or removed (`entry`, `slice`). True: a unit's values are replaced (`value`,
+    noise_multiplier : noise std / clip norm m, under both values of `replace`
+    sampling_probability : the chance of each unit to take part in a step, in (0, 1], drawn anew and independently every
+        step
+    count : the number of steps
+    replace : False: a unit is added or removed (`entry`, `slice`). True: a unit's values are replaced (`value`,
         `slice_values`), the pair (1-q) N(0) + q N(m) against (1-q) N(0) + q N(-m) of gradient-sampled.
     """
 
@@ -113,10 +108,6 @@ class SampledGaussianEvent:
             raise InputError(
                 f"replace must be True or False, got {self.replace!r}; use True for the units value and slice_values"
             )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, read back by `event_from_json`."""
-        return {"kind": self.kind, **asdict(self)}
 
 
 Event = PureEvent | GaussianEvent | SampledGaussianEvent

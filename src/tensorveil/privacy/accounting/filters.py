@@ -10,8 +10,6 @@ A budget (epsilon, delta) is kept by one of two modes, fixed by the first releas
 The proofs are in docs/proofs/ledger.md. Nothing here reads data or files.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -49,17 +47,11 @@ class Charge:
 
     Attributes
     ----------
-    unit : Unit
-        The unit under which the events hold.
-    events : tuple of Event
-    epsilon, delta : float
-        The stated price of all events together.
-    gaussian_coordinates : int
-        How many numbers get Gaussian noise; in a one-shot release, how many of them one unit changes.
-    mode_names : tuple of str
-        What the numbers of modes are called, so that units can be compared.
-    title : str
-        What it is, for a reader of the ledger.
+    unit : the unit under which the events hold
+    epsilon, delta : the stated price of all events together
+    gaussian_coordinates : how many numbers get Gaussian noise; in a one-shot release, how many of them one unit changes
+    mode_names : what the numbers of modes are called, so that units can be compared
+    title : what it is, for a reader of the ledger
     """
 
     unit: Unit

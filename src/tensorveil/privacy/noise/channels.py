@@ -5,9 +5,8 @@ checked on the matrix of whole numbers from which the noise source samples, so t
 and the coin. How a table is designed (planning/channel_design.py) is a matter of accuracy alone.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import cached_property
@@ -17,10 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 BITS = 62  # each row of counts adds up to 2^BITS exactly
 TOTAL = 2**BITS
@@ -35,8 +32,7 @@ class Channel:
 
     Attributes
     ----------
-    epsilon : float
-        What is promised: ratio() is at most this, or the channel cannot be made.
+    epsilon : what is promised: ratio() is at most this, or the channel cannot be made
     counts : array (levels, symbols) of int64
         Q(symbol | level) = counts / 2^BITS.
     """
@@ -75,6 +71,18 @@ class Channel:
                     )  # [L2] ln is right to half a digit: one more is up
             result = float(largest)
             return result if Decimal(result) >= largest else math.nextafter(result, math.inf)  # [L3]
+
+    def drawn(self, levels: Integers, draw: Callable[[int], NDArray[np.uint64]]) -> Integers:
+        """One symbol per number of a level, each by a random word of its own; without error, by the integer table."""
+        if levels.size and not (levels.min() >= 0 and levels.max() < len(self.counts)):
+            raise InputError(f"symbols must be from 0 to {len(self.counts) - 1}, got others; number the levels from 0")
+        outputs, flat = np.empty(levels.size, dtype=np.int64), levels.ravel()
+        words = draw(levels.size) >> np.uint64(64 - BITS)
+        for level, counts in enumerate(self.counts):
+            chosen = flat == level
+            ends = np.cumsum(counts).astype(np.uint64)  # [L4] the last is 2^BITS, above every word
+            outputs[chosen] = np.searchsorted(ends, words[chosen], side="right")
+        return outputs.reshape(levels.shape)
 
     @cached_property
     def chances(self) -> Floats:

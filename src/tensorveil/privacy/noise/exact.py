@@ -4,24 +4,7 @@ For those who want the two laws of noise drawn by somebody else's reviewed code.
 'tensorveil[exact]'` and takes tens of microseconds a number, hundreds of times what `NoiseSource` takes: for releases
 of up to a few million noisy numbers.
 
-Why the price of a plan covers it
----------------------------------
-`laplace`
-    OpenDP draws the discrete Laplace law of a rational scale without error (Canonne, Kamath and Steinke,
-    arXiv 2004.00010, Algorithm 2), and every float is a rational number. The scale is that of `NoiseSource`,
-    where LAPLACE_SLACK was taken off epsilon for an error that is not made here: pure epsilon, with a little to spare.
-`gaussian`
-    OpenDP draws the discrete Gaussian of the float's own scale S = noise_std / grid, without error (Algorithm 3 there).
-    The plan's events are about continuous noise, rounded to the grid, which is post-processing. With S >= 2^28, checked
-    as for `NoiseSource`, the two differ by less than 0.021 / S^2 <= 0.021 * 2^-56 in total variation a coordinate
-    (docs/proofs/noise.md, "Rounded and discrete"), less than the GAUSSIAN_DELTA = 2^-55 that every plan pays for a
-    coordinate; of GAUSSIAN_EPSILON nothing is used.
-Both clamp the sum to 2^61 steps, and the noise to 2^62 before, which the first clamp hides: post-processing.
-`channel`, `coins`, `choose`, `key`
-    are `NoiseSource`'s own, on ChaCha20: the first samples an integer table without error, `coins` are never likelier
-    than stated, `choose` pays for its precision.
-`rows`
-    are a mixture of discrete Gaussians, drawn by OpenDP, and a coin, `NoiseSource`'s own: pure epsilon, as there.
+Why the price of a plan covers it is in docs/proofs/noise.md, "The exact backend".
 
 Numerics not covered
 --------------------
@@ -30,19 +13,15 @@ are taken for right; OpenSSL takes new randomness after a fork. Time is not cove
 values than for others.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Integers
 from tensorveil.errors import InputError, MissingDependencyError
 from tensorveil.kernels.sampling import RowLaw
 from tensorveil.privacy.noise.source import BLOCK, NoiseSource
-
-Integers = NDArray[np.int64]
 
 OLDEST = (0, 16)  # the release whose samplers were read; old ones draw small scales from a rounded chance
 LARGEST_NOISE = 2**62  # with a statistic clamped to 2^61, more noise than this gives the same output
@@ -54,8 +33,7 @@ class ExactNoise(NoiseSource):
 
     Parameters
     ----------
-    seed : None
-        Any other is refused: OpenDP's generator cannot be seeded. For experiments use `fit(..., seed=...)` alone.
+    seed : any other is refused: OpenDP's generator cannot be seeded. For experiments use `fit(..., seed=...)` alone.
 
     Notes
     -----

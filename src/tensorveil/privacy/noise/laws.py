@@ -1,7 +1,5 @@
 """The law of the noise on an answer: all that inference needs to know about privacy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import final
@@ -23,11 +21,8 @@ class NoiseLaw:
 
     Attributes
     ----------
-    law : Law
-    scale : float
-        Of Laplace and norm-exponential noise the scale, of Gaussian noise the standard deviation.
-    width : int
-        Of norm-exponential noise, how many numbers a row has.
+    scale : of Laplace and norm-exponential noise the scale, of Gaussian noise the standard deviation
+    width : of norm-exponential noise, how many numbers a row has
     """
 
     law: Law

@@ -1,7 +1,5 @@
 """Where the random bits of privacy noise come from: ChaCha20, keyed by the operating system."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets
@@ -28,17 +26,7 @@ os.register_at_fork(after_in_child=_count_fork)
 class SecretWords:
     """A stream of random words that no two processes share, and that is told once and for all if a seed gave it.
 
-    Parameters
-    ----------
-    seed : int, optional
-        For experiments only. None draws the key from the operating system.
-
-    Attributes
-    ----------
-    seeded : bool
-        Whether the words came from a seed, so that nothing made with them may be published.
-    generator : str
-        What the random bits come from, in words.
+    With a seed, for experiments only, the key is not drawn from the operating system.
     """
 
     __slots__ = ("_chacha", "_keys", "_owner", "_seed")

@@ -4,64 +4,28 @@ A statistic is brought to a power-of-two grid and summed as whole numbers, noise
 does it become a float: the low bits of a release say nothing. The bits come from ChaCha20, keyed by the operating
 system.
 
-What a proof may cite
----------------------
-`NoiseSource.laplace`
-    is pure epsilon as stated: the sampler pays for its finite precision itself. With scale b it draws every whole
-    number k, tails without holes; for any two k, k' the log of the ratio of their chances differs from (|k'| - |k|) / b
-    by at most LAPLACE_SLACK + 2^-61 |k - k'| / b. At most min(size, sensitivity) coordinates change, for they change by
-    whole steps; so b = sensitivity / (epsilon - min(size, sensitivity) * LAPLACE_SLACK), rounded up, covers
-    the difference.
-`NoiseSource.gaussian`
-    is within GAUSSIAN_DELTA (total variation, a coordinate and call) of a law whose chances are within a factor of
-    exp(GAUSSIAN_EPSILON / 2) of those of a continuous Gaussian rounded to the grid, up to a common constant. A run that
-    adds Gaussian noise to N coordinates in all is (epsilon + N GAUSSIAN_EPSILON, delta' + (1 + e^(epsilon
-    + N GAUSSIAN_EPSILON)) N GAUSSIAN_DELTA) if it is (epsilon, delta) with ideal noise, delta' = e^(N GAUSSIAN_EPSILON)
-    delta.
-`NoiseSource.rows`
-    is pure epsilon as stated, for rows whose changes between neighbours have lengths that add up to the sensitivity at
-    most. With scale b it draws every row k of whole numbers that is shorter than the radius of `row_law`; for any two
-    of them the log of the ratio of their chances differs from (|k'| - |k|) / b by at most `row_slack`. One row in 2^64
-    is uniform noise instead, which covers what is longer: no output is possible in one world alone. So b = sensitivity
-    / (epsilon - rows that may change * row_slack), rounded up, covers the difference.
-`NoiseSource.channel`
-    samples the integer table itself, without error, each value by a word of its own.
-`NoiseSource.coins`
-    are right to 2^-64 and never more likely than stated.
-
-Numerics not covered
---------------------
-ChaCha20 is taken for true randomness, and its key for secret. `rows` takes the platform's logarithm and exponential
-to be right to 4 units in the last place. Time and memory are not covered: rejection takes longer for some noise than
-for other. A virtual machine that is snapshot and started twice repeats its noise.
+What each sampler promises, finite precision included, and what is not covered, is in docs/proofs/noise.md. A virtual
+machine that is snapshot and started twice repeats its noise.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
-from tensorveil.kernels.sampling import (
-    TOTAL_BITS,
-    Law,
-    RowLaw,
-    add_on_grid,
-    gaussian_law,
-    laplace_law,
-    magnitudes,
-    row_excess,
-    row_law,
-)
-from tensorveil.privacy.noise.channels import BITS, Channel
+from tensorveil.kernels import sampling
+from tensorveil.kernels.sampling import TOTAL_BITS, Law, RowLaw, laplace_law, row_law
 from tensorveil.privacy.noise.secret_words import SecretWords
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+if TYPE_CHECKING:
+    from tensorveil.privacy.noise.channels import Channel
 
 # In grid steps. Statistic and output are clamped here: the first cannot enlarge a sensitivity, the second is
 # post-processing. Magnitudes of noise saturate at 2^62 (chance below 2^-1000); beyond it the output is the same.
@@ -111,11 +75,6 @@ def row_scale(count: int, width: int, *, grid: float, sensitivity: float, epsilo
     return scale
 
 
-def round_to_grid(values: Floats, grid: float) -> Integers:
-    """The nearest whole number of grid steps; a difference of d coordinates grows by at most grid * sqrt(d) in L2."""
-    return _steps(np.rint(np.asarray(values, dtype=np.float64) / _grid(grid)))
-
-
 def round_toward_zero(values: Floats, grid: float) -> Integers:
     """Whole grid steps, towards zero: no norm grows, so that a clipping norm stays exact."""
     return _steps(np.trunc(np.asarray(values, dtype=np.float64) / _grid(grid)))  # [L8] exact: grid is a power of two
@@ -137,12 +96,9 @@ class NoiseSource(SecretWords):
 
     Parameters
     ----------
-    seed : int, optional
-        For experiments only: whoever knows the seed can subtract the noise. None draws the key from the operating
+    seed : for experiments only: whoever knows the seed can subtract the noise. None draws the key from the operating
         system. Both run the same code on ChaCha20.
 
-    Notes
-    -----
     A source cannot be copied or pickled, and takes a new key in a forked process: noise used twice cancels. One
     call returns one array of noisy outputs; an auditor may subclass and record or replay them.
     """
@@ -152,17 +108,12 @@ class NoiseSource(SecretWords):
     def laplace(self, statistic: Integers, *, grid: float, sensitivity: int, epsilon: float) -> Floats:
         """(statistic + k) * grid, P(k) proportional to exp(-|k| epsilon / sensitivity): pure epsilon.
 
-        Parameters
-        ----------
-        statistic : whole numbers of grid steps
-        sensitivity : largest change of the statistic between neighbours, in L1 and in grid steps
+        The sensitivity is the largest change of the statistic between neighbours, in L1 and in grid steps.
         """
         exact = _whole(statistic)
         steps = checks.positive_integer("sensitivity", sensitivity, "give the L1 sensitivity in whole grid steps")
         budget = checks.positive_number("epsilon", epsilon)
-        left = (
-            budget - min(exact.size, steps) * LAPLACE_SLACK
-        )  # [L9] finite precision, for every coordinate that changes
+        left = budget - min(exact.size, steps) * LAPLACE_SLACK  # [L9] for every coordinate that changes
         if left < budget / 2:
             raise InputError(
                 f"epsilon must be at least {2 * LAPLACE_SLACK:.1g} a coordinate, got {budget!r} for {exact.size}; "
@@ -178,11 +129,7 @@ class NoiseSource(SecretWords):
     def gaussian(self, statistic: Integers, *, grid: float, sensitivity: float, noise_std: float) -> Floats:
         """(statistic + k) * grid, k a Gaussian of standard deviation noise_std / grid, on whole numbers.
 
-        Parameters
-        ----------
-        statistic : whole numbers of grid steps
-        sensitivity : L2 sensitivity of statistic * grid; only checked and, by an auditor, recorded
-        noise_std : standard deviation of the noise, in the units of statistic * grid, at least 2^28 grid steps
+        The sensitivity, in L2 and of statistic * grid, is only checked and, by an auditor, recorded.
         """
         exact = _whole(statistic)
         checks.positive_number("sensitivity", sensitivity, "a statistic that cannot change needs no noise")
@@ -198,11 +145,7 @@ class NoiseSource(SecretWords):
 
         |k| is the length of the row k of whole numbers. Nearly Gamma(width, sensitivity / epsilon) in grid steps, its
         direction as good as uniform: where a row may change by so much in any direction, the least noise.
-
-        Parameters
-        ----------
-        statistic : array (rows, width) of whole numbers of grid steps
-        sensitivity : largest sum over rows of the lengths (L2) of their changes between neighbours, of statistic * grid
+        The sensitivity is the largest sum over rows of the lengths of their changes, of statistic * grid.
         """
         exact = _whole(statistic)
         if exact.ndim != 2 or not 1 <= exact.shape[1] <= LARGEST_WIDTH:
@@ -220,18 +163,7 @@ class NoiseSource(SecretWords):
 
     def channel(self, symbols: Integers, channel: Channel) -> Integers:
         """One random output symbol for each input symbol (the index of its level), by the channel's integer table."""
-        inputs = _whole(symbols)
-        levels = len(channel.counts)
-        if inputs.size and not (inputs.min() >= 0 and inputs.max() < levels):
-            raise InputError(f"symbols must be from 0 to {levels - 1}, got others; number the levels from 0")
-        words = self._words(inputs.size) >> np.uint64(64 - BITS)
-        outputs = np.empty(inputs.size, dtype=np.int64)
-        flat = inputs.ravel()
-        for level in range(levels):
-            chosen = flat == level
-            ends = np.cumsum(channel.counts[level]).astype(np.uint64)  # [L14] the last is 2^BITS, above every word
-            outputs[chosen] = np.searchsorted(ends, words[chosen], side="right")
-        return outputs.reshape(inputs.shape)
+        return channel.drawn(_whole(symbols), self._words)
 
     def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
         """Independent secret coins for Poisson sampling."""
@@ -253,7 +185,7 @@ class NoiseSource(SecretWords):
 
     def _gaussian_steps(self, scale: float, count: int) -> Integers:
         """Discrete Gaussian noise in grid steps, short enough to add 2^61; ExactNoise draws its own here."""
-        return self._draw(gaussian_law(scale), count, signed=True)
+        return self._draw(sampling.gaussian_law(scale), count, signed=True)
 
     def _row_steps(self, scale: float, count: int, width: int) -> Integers:
         """Rows k with chances proportional to exp(-|k| / scale): a part of the mixture, a row from it, and a coin."""
@@ -268,7 +200,7 @@ class NoiseSource(SecretWords):
                 own = places == place
                 drawn = self._gaussian_tails(law, float(law.stds[place]) * scale, int(np.count_nonzero(own)) * width)
                 rows[own] = drawn.reshape(-1, width)
-            excess = row_excess(rows, scale, law.stds, law.weights, law.radius)
+            excess = sampling.row_excess(rows, scale, law)
             kept = rows[self._exponential_coins(law, excess) & np.isfinite(excess)]
             noise[filled : filled + len(kept)] = kept
             filled += len(kept)
@@ -299,7 +231,7 @@ class NoiseSource(SecretWords):
         step = _grid(grid)
         noise = draw(scale, exact.size)
         released = noise.view(np.float64)  # each number takes its noise's place: half the memory
-        add_on_grid(exact.ravel(), noise, step, LARGEST_SUM, released)
+        sampling.add_on_grid(exact.ravel(), noise, step, LARGEST_SUM, released)
         return released.reshape(exact.shape)
 
     def _draw(self, law: Law, count: int, signed: bool) -> Integers:
@@ -308,7 +240,7 @@ class NoiseSource(SecretWords):
         while filled < count:
             fresh = self._words(min(2 * (count - filled) + 64, BLOCK))
             words = np.concatenate((words[used:], fresh))  # words not taken come first: the kernel says why
-            filled, used = magnitudes(words, *law, signed, noise, filled)
+            filled, used = sampling.magnitudes(words, law, signed, noise, filled)
         return noise
 
 
@@ -335,5 +267,5 @@ def _steps(numbers: Floats) -> Integers:
 def _whole(numbers: Integers) -> Integers:
     array = np.asarray(numbers)
     if array.dtype != np.int64:
-        raise InputError(f"a statistic must be whole numbers (int64), got {array.dtype}; use round_to_grid first")
+        raise InputError(f"a statistic must be whole numbers (int64), got {array.dtype}; round it to the grid first")
     return array

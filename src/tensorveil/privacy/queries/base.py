@@ -1,23 +1,78 @@
-"""What a question to the vault is, and how values are read before they are summed."""
-
-from __future__ import annotations
+"""What a question to the vault is, what its answer costs, and how offsets are read."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from enum import StrEnum
+from typing import Protocol, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
-from tensorveil.models.offsets import Offsets
+from tensorveil.privacy.accounting.events import Event
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.stages import Norm
+from tensorveil.privacy.noise.laws import Law
+from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+OwnOffsets = tuple[int, Floats]  # a mode, and the offset that each of its slices has computed for itself
+
+
+class ReleasedOffsets(Protocol):
+    """A mean and, for each mode, one offset per index or None; released earlier."""
+
+    mean: float
+    modes: tuple[Floats | None, ...]
+
+
+class Norm(StrEnum):
+    """How the change of a statistic is measured; noise is made for one norm."""
+
+    L1 = "L1"  # discrete Laplace noise
+    L2 = "L2"  # discrete Gaussian noise
+    ROWS = "sum of row norms"  # norm-exponential noise on every row
+
+
+LAW_OF_NORM = {Norm.L1: Law.LAPLACE, Norm.L2: Law.GAUSSIAN, Norm.ROWS: Law.ROWS}
+
+
+@final
+@dataclass(frozen=True)
+class Sensitivity:
+    """How far one privacy unit moves a statistic, as far as the plan knows.
+
+    Without a bound it follows in the run from public facts and released numbers, by the rule that `words` state.
+    """
+
+    bound: float | None
+    norm: Norm | None
+    words: str
+
+    def __str__(self) -> str:
+        if self.bound is None:
+            return self.words
+        return f"{self.bound:.4g} ({', '.join(filter(None, (self.norm, self.words)))})"
+
+
+@dataclass(frozen=True)
+class PaidStage:
+    """One paid reading of the data, or several equal ones, as the vault sees it.
+
+    The event is its price, the theorem bounds its sensitivity, the scale of the noise follows from both, and `what` are
+    words about what is noised. The vault knows stages by their names, which are different.
+    """
+
+    name: str
+    theorem: str
+    event: Event
+    sensitivity: Sensitivity
+    law: Law
+    what: str
+
+    def __post_init__(self) -> None:
+        if self.theorem not in THEOREMS:
+            raise InputError(f"theorem must be one of {sorted(THEOREMS)}, got {self.theorem!r}; prove it first")
 
 
 @final
@@ -27,13 +82,9 @@ class Change:
 
     Attributes
     ----------
-    norm : Norm
-    bound : float
-        The largest change, in units of the answer.
-    grid : float
-        One step of the whole numbers that are summed, a power of two, in the same units.
-    changed : int or None
-        How many numbers of the part one unit can change; None: all of them.
+    bound : the largest change, in units of the answer
+    grid : one step of the whole numbers that are summed, a power of two, in the same units
+    changed : how many numbers of the part one unit can change; None: all of them.
     """
 
     norm: Norm
@@ -71,49 +122,26 @@ class Query(ABC):
         return totals
 
 
-@final
-@dataclass(frozen=True)
-class Reading:
-    """How a query reads values: clipped around a released level, less released offsets.
+def offsets_at(shard: BoundedObservations, offsets: ReleasedOffsets, own: OwnOffsets | None = None) -> Floats:
+    """Mean and offsets of every observation, with own offsets in the place of those of their mode.
 
-    Every residual is a function of one observation's own value and of released numbers.
-
-    Attributes
-    ----------
-    mean, scale : float
-        Values on the centred scale, where the bounds are -1 and 1, become clip((y - mean) / scale, -1, 1).
-    offsets : Offsets
-        Subtracted afterwards.
+    Released offsets of another shape, or that are not finite, are refused, whichever cells are observed.
     """
-
-    mean: float
-    scale: float
-    offsets: Offsets
-
-    def __post_init__(self) -> None:
-        checks.finite_number("mean", self.mean)  # a number that is not finite would become -2^63 grid steps
-        checks.positive_number("scale", self.scale)
-
-    def values(self, shard: BoundedObservations) -> Floats:
-        """Values from -1 to 1 around the level."""
-        return np.clip((shard.centred - self.mean) / self.scale, -1.0, 1.0)
-
-    def residuals(self, shard: BoundedObservations) -> Floats:
-        """Values less the offsets; not clipped again."""
-        return np.asarray(self.values(shard) - offsets_at(shard, self.offsets))
-
-
-def offsets_at(shard: BoundedObservations, offsets: Offsets) -> Floats:
-    """Offsets of every observation; offsets of another shape are refused, whichever cells are observed."""
     sizes = tuple(None if part is None else len(part) for part in offsets.modes)
     pairs = zip(sizes, shard.shape, strict=False)
-    if len(sizes) != len(shard.shape) or any(one not in (None, size) for one, size in pairs):
-        raise InputError(f"offsets must be one per index of the shape {shard.shape}, got {sizes}; correct them")
+    finite = all(part is None or np.isfinite(part).all() for part in (np.array(offsets.mean), *offsets.modes))
+    if len(sizes) != len(shard.shape) or any(one not in (None, size) for one, size in pairs) or not finite:
+        raise InputError(f"offsets must be one per index of the shape {shard.shape}, and finite, got {sizes}; correct")
+    parts = dict(enumerate(offsets.modes)) | ({} if own is None else {own[0]: own[1]})
+    total = np.full(len(shard), offsets.mean)
     with np.errstate(over="ignore"):  # an infinity is clipped later, and a warning would tell of the data
-        return offsets.at(shard.coordinates)
+        for mode, part in parts.items():
+            if part is not None:
+                total += part[shard.coordinates[:, mode]]
+    return total
 
 
-def residual_shard(shard: BoundedObservations, offsets: Offsets) -> BoundedObservations:
+def residual_shard(shard: BoundedObservations, offsets: ReleasedOffsets) -> BoundedObservations:
     """The shard with every value replaced by its residual, clipped to the same bounds and put on the same grid.
 
     A residual reads its own value and released numbers only, so neighbouring data have neighbouring residuals.

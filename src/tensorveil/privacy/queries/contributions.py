@@ -5,44 +5,24 @@ What the queries of histograms, sums and normal equations share. The proofs are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.bounds import Where
 from tensorveil.privacy.noise.source import row_scale
-from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:
     from tensorveil.models.factor_model import FactorModel
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 CONTRIBUTION_STEPS = 2**30  # grid steps of a contribution of one
 CONTRIBUTION_GRID = 1.0 / CONTRIBUTION_STEPS
 SMALLEST_NOISE = 2.0**-4  # below it the finer grid could overflow
 LARGEST_NOISE = 2.0**17  # 2^50 steps of the finest grid in use
-LARGEST_WIDTH = 4096  # numbers of a row; its length in binary64 is then right to a relative error of 2^-42
-
-
-class Where(Protocol):
-    """Observations, or the public pattern of them: what weights may read."""
-
-    @property
-    def coordinates(self) -> NDArray[np.uint32]: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def unit(self) -> Unit: ...
-
-    def __len__(self) -> int: ...
-
-    def index(self, mode: int) -> Integers: ...
 
 
 def check_noise(event: Event, sensitivity: float) -> None:
@@ -69,23 +49,11 @@ def check_row_noise(event: Event, sensitivity: float, grid: float, count: int, w
         row_scale(count, width, grid=grid, sensitivity=sensitivity, epsilon=event.epsilon)
 
 
-def check_width(width: int) -> None:
-    """Refuse rows of more numbers than the proofs' bound on rounded lengths covers."""
-    if width > LARGEST_WIDTH:
-        raise InputError(f"rows must have at most {LARGEST_WIDTH:,} numbers here, got {width:,}; lower the rank")
-
-
-def check_rows(rows: Integers, size: int) -> None:
-    """Refuse rows of an answer that are asked for twice, also as -1 and the like: they would count twice."""
-    if not np.issubdtype(rows.dtype, np.integer) or rows.min(initial=0) < 0 or rows.max(initial=0) >= size:
-        raise InputError(f"rows must be whole numbers from 0 to {size - 1}, got others; correct them")
-    if len(np.unique(rows)) != len(rows):
-        raise InputError("rows must be asked for once, got one of them twice; drop the repeats")
-
-
 def check_model(where: Where, model: FactorModel) -> None:
-    """Refuse a model of another shape: compiled loops would read beyond its numbers."""
-    if model.shape != where.shape:
+    """Refuse a model of another shape, or with blocks in other places: compiled loops would read beyond its numbers."""
+    parameters, starts, widths = model.numbers
+    ends = np.cumsum(widths * np.array([*where.shape, 1])[: len(widths)])
+    if model.shape != where.shape or not np.array_equal(starts, [0, *ends[:-1]]) or parameters.size != ends[-1]:
         raise InputError(f"a model must have the shape {where.shape}, got {model.shape}; correct it")
 
 
@@ -93,13 +61,6 @@ def check_pairs(where: Where, rows: int) -> None:
     """Refuse so many slices and rows that a pair of them could not be numbered in int64; reads the shape alone."""
     if where.unit.whole_slices and where.shape[where.unit.mode_number] * rows >= 2**62:
         raise InputError("slices and rows must have fewer than 2^62 pairs, got more; use fewer labels")
-
-
-def block_rows(where: Where, block: int) -> tuple[Integers, int]:
-    """Each observation's row in a block of a model, and how many rows the block has; the core is one row."""
-    if block == len(where.shape):
-        return np.zeros(len(where), dtype=np.int64), 1
-    return where.index(block), where.shape[block]
 
 
 def slice_weights(shard: Where, rows: Integers, pure: bool) -> Floats:

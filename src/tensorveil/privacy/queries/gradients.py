@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference import gradients
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.source import check_headroom, grid_for
-from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
+from tensorveil.privacy.queries.base import Change, Norm, Query
 from tensorveil.privacy.queries.contributions import check_model
-from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 from tensorveil.solvers.gradient_sums import joint_sums, local_order
@@ -61,16 +61,11 @@ class JointGradients(Query):
 
     Attributes
     ----------
-    model : FactorModel
-        The released state.
-    mean : float
-        Released; subtracted from the centred values.
-    clip_norm : float
-        Longer gradients are shortened to this L2 norm.
-    grid : float
-        One step of the sums, a power of two.
-    sampled : bool
-        Whether the stage pays for a Poisson sample of the units, which the vault draws.
+    model : the released state
+    mean : released; subtracted from the centred values
+    clip_norm : longer gradients are shortened to this L2 norm
+    grid : one step of the sums, a power of two
+    sampled : whether the stage pays for a Poisson sample of the units, which the vault draws
     """
 
     model: FactorModel
@@ -98,8 +93,8 @@ class JointGradients(Query):
         mode = shard.unit.mode_number
         slices, every = where[:, mode].astype(np.int64), np.ones(shard.shape[mode], dtype=np.bool_)
         totals = np.zeros(self.model.parameters.size, dtype=np.int64)
-        layout = (self.model.parameters, self.model.block_starts, self.model.block_widths, where, values)
-        gradients.slice_sums(*layout, slices, every, self.clip_norm, self.grid, totals)  # [L10]
+        clipping = (self.clip_norm, self.grid)
+        gradients.slice_sums(self.model.numbers, where, values, slices, every, *clipping, totals)  # [L10]
         return (totals,)
 
     @proves("gradient-joint", "gradient-sampled")
@@ -111,14 +106,12 @@ class JointGradients(Query):
     def _arranged(self, shard: BoundedObservations) -> tuple[NDArray[np.uint32], Integers]:
         """Coordinates and steps in the order in which they are summed; kept with the shard from step to step."""
         if type(self) not in shard.layouts:
-            where, steps = shard.coordinates, shard.steps
+            where, order = shard.coordinates, np.arange(len(shard))
             if shard.unit.whole_slices:  # [L7] the stable sort keeps the order of coordinates and values in each slice
                 order = np.argsort(where[:, shard.unit.mode_number], kind="stable")
-                where, steps = np.ascontiguousarray(where[order]), steps[order]
             elif not self.sampled:  # sums of whole numbers do not depend on the order; a sample is read only once
                 order = local_order(where, self.model)
-                where, steps = np.ascontiguousarray(where[order]), steps[order]
-            shard.layouts[type(self)] = where, steps
+            shard.layouts[type(self)] = np.ascontiguousarray(where[order]), shard.steps[order]
         arranged: tuple[NDArray[np.uint32], Integers] = shard.layouts[type(self)]
         return arranged
 
@@ -130,14 +123,10 @@ class RowGradients(Query):
 
     Attributes
     ----------
-    model : FactorModel
-        The released state.
-    mean : float
-        Released; subtracted from the centred values.
-    clip_norms : array
-        For each block, the L2 norm that longer row gradients are shortened to.
-    rows : tuple of arrays of bool
-        For each block, which rows are answered: public.
+    model : the released state
+    mean : released; subtracted from the centred values
+    clip_norms : for each block, the L2 norm that longer row gradients are shortened to
+    rows : for each block, which rows are answered: public
     """
 
     model: FactorModel
@@ -160,8 +149,8 @@ class RowGradients(Query):
         starts, widths = self.model.block_starts, self.model.block_widths
         grids = np.array([change.grid for change in self.sensitivity(shard.unit)])
         totals = np.zeros(self.model.parameters.size, dtype=np.int64)
-        layout = (self.model.parameters, starts, widths, shard.coordinates, shard.centred - self.mean)
-        gradients.row_sums(*layout, self.clip_norms, grids, totals)  # [L13]
+        values = shard.centred - self.mean
+        gradients.row_sums(self.model.numbers, shard.coordinates, values, self.clip_norms, grids, totals)  # [L13]
         blocks = [part.reshape(-1, width) for part, width in zip(np.split(totals, starts[1:]), widths, strict=True)]
         return tuple(block[rows] for block, rows in zip(blocks, self.rows, strict=True))  # [L15]
 

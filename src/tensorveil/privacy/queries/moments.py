@@ -1,20 +1,18 @@
 """Clipped moments of privacy units, and counts of indices: the level and spread that gradient descent starts from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from tensorveil.arrays import Integers
 from tensorveil.errors import InputError
 from tensorveil.kernels.reference.gradients import INSIDE
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.source import check_headroom, round_toward_zero
-from tensorveil.privacy.queries.base import Change, Integers, Query
+from tensorveil.privacy.queries.base import Change, Norm, Query
 from tensorveil.privacy.queries.contributions import check_pairs
 from tensorveil.privacy.queries.gradients import check_norm
-from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
@@ -32,16 +30,11 @@ class UnitMoments(Query):
 
     Attributes
     ----------
-    size : float
-        A public typical number of observations per unit, from 1 to 2^30; it sets the scale.
-    clip_norm : float
-        Longer vectors are shortened to this L2 norm.
-    counted : tuple of int
-        Modes whose indices are counted.
-    grid : float
-        One step of the sums, a power of two.
-    pure : bool
-        Whether the noise is norm-exponential, on one row; otherwise it is Gaussian.
+    size : a public typical number of observations per unit, from 1 to 2^30; it sets the scale
+    clip_norm : longer vectors are shortened to this L2 norm
+    counted : modes whose indices are counted
+    grid : one step of the sums, a power of two
+    pure : whether the noise is norm-exponential, on one row; otherwise it is Gaussian
     """
 
     size: float

@@ -15,29 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tensorveil.errors import InputError
-from tensorveil.privacy.accounting.composition import event_from_json
-from tensorveil.privacy.accounting.events import Event, PureEvent
+from tensorveil.privacy.accounting.events import Event, PureEvent, event_from_json
 from tensorveil.privacy.guarantee import Guarantee, software_versions
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
+from tensorveil.release.certificate import records
 from tensorveil.release.certificate.curve import curve_of
-from tensorveil.release.certificate.records import (
-    AskedRecord,
-    BoundsRecord,
-    Chance,
-    Count,
-    Hash,
-    LedgerRecord,
-    ModelRecord,
-    Part,
-    PersonalRecord,
-    Positive,
-    PublicInputRecord,
-    RandomnessRecord,
-    StageRecord,
-    TheoremRecord,
-)
 
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
@@ -52,7 +36,7 @@ NOT_TO_BE_RELEASED = (
 GRID = "statistics are whole multiples of a power of two, and noise is drawn and added on that grid"
 
 
-class Certificate(Part):
+class Certificate(records.Part):
     """What was released, under which guarantee, and on what ground. See docs/certificate.md for every field.
 
     Examples
@@ -69,39 +53,39 @@ class Certificate(Part):
 
     schema_version: Literal[1]
     status: Literal["proven", "claimed", "none"]
-    epsilon: Positive
-    delta: Chance
+    epsilon: records.Positive
+    delta: records.Chance
     unit: str
-    at_most: Count | None
+    at_most: records.Count | None
     neighbours: str
     publishable: bool
     seeded: bool
     mechanism: str
-    model: ModelRecord
-    shape: tuple[Count, ...]
+    model: records.ModelRecord
+    shape: tuple[records.Count, ...]
     mode_names: tuple[str, ...]
     value_name: str
-    bounds: BoundsRecord | None
-    curve: tuple[tuple[Chance, Annotated[float, Field(ge=0)]], ...]
-    asked: AskedRecord | None
-    stages: tuple[StageRecord, ...]
-    theorems: tuple[TheoremRecord, ...]
+    bounds: records.BoundsRecord | None
+    curve: tuple[tuple[records.Chance, Annotated[float, Field(ge=0)]], ...]
+    asked: records.AskedRecord | None
+    stages: tuple[records.StageRecord, ...]
+    theorems: tuple[records.TheoremRecord, ...]
     source: str
     reasons: tuple[str, ...]
     assumptions_checked: tuple[str, ...]
     assumptions_trusted: tuple[str, ...]
-    public_inputs: tuple[PublicInputRecord, ...]
+    public_inputs: tuple[records.PublicInputRecord, ...]
     covers: str
     may_be_released: str
     must_not_be_released: tuple[str, ...]
     not_protected: str
-    randomness: RandomnessRecord
-    ledger: LedgerRecord | None
-    personalize: PersonalRecord | None
+    randomness: records.RandomnessRecord
+    ledger: records.LedgerRecord | None
+    personalize: records.PersonalRecord | None
     software: dict[str, str]
     created: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    files: dict[str, Hash]
-    digest: Hash
+    files: dict[str, records.Hash]
+    digest: records.Hash
 
     @model_validator(mode="after")
     def _consistent(self) -> Certificate:

@@ -1,7 +1,5 @@
 """The epsilon(delta) curve of a run, including the cost of the finite precision of its noise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Checks of what a certificate states in numbers: the cost of its stages, recomputed and checked by other methods."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

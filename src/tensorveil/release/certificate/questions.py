@@ -28,11 +28,8 @@ class Check:
 
     Attributes
     ----------
-    name : str
-    state : str
-        "ok", "doubt", or "not run" where the question does not apply to this release or cannot be asked here.
-    found : str
-        What was found; for a check that was not run, the reason.
+    state : "ok", "doubt", or "not run" where the question does not apply to this release or cannot be asked here
+    found : what was found; for a check that was not run, the reason
     """
 
     name: str
@@ -65,17 +62,10 @@ def request_of(certificate: Certificate) -> Request:
     asked, bounds, ranks = certificate.asked, certificate.bounds, certificate.model.ranks
     if asked is None or bounds is None:
         raise InputError("the certificate does not state what was requested, so nothing can be recomputed")
-    return Request.checked(
-        CP(ranks[0]) if certificate.model.family == "cp" else Tucker(ranks),
-        Bounds(bounds.low, bounds.high),
-        certificate.unit,
-        asked.epsilon,
-        asked.delta,
-        certificate.shape,
-        certificate.mode_names,
-        asked.expected_count,
-        certificate.at_most,
-    )
+    family = CP(ranks[0]) if certificate.model.family == "cp" else Tucker(ranks)
+    budget, modes = (asked.epsilon, asked.delta), (certificate.shape, certificate.mode_names)
+    facts = (family, Bounds(bounds.low, bounds.high), certificate.unit, *budget, *modes)
+    return Request.checked(*facts, asked.expected_count, certificate.at_most)
 
 
 def pure(events: tuple[Event, ...]) -> bool:

@@ -1,8 +1,6 @@
 """The parts of a certificate: what each one holds, and the rules that its numbers keep to."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -95,7 +93,7 @@ class BoundsRecord(Part):
     high: float
 
     @model_validator(mode="after")
-    def _ordered(self) -> BoundsRecord:
+    def _ordered(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"bounds must have low below high, got {self.low:g} and {self.high:g}")
         return self

@@ -1,12 +1,11 @@
 """Checks of what a certificate says in words: they must follow from its facts, by the rules of this software."""
 
-from __future__ import annotations
-
 from tensorveil.data.features import PublicInput
 from tensorveil.mechanisms.base import checked_by_code, trusted_features, trusted_to_the_caller
 from tensorveil.privacy.accounting.events import PureEvent, SampledGaussianEvent
 from tensorveil.privacy.guarantee import OUR_PROOFS, what_is_not_protected, what_is_released
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
+from tensorveil.privacy.plan import neighbours_of
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate.certificate import GRID, Certificate, must_not_be_released
 from tensorveil.release.certificate.questions import need, request_of
@@ -29,6 +28,7 @@ THEOREMS_OF = {
     "sum perturbation": (*_of("sums"), *MARGINAL),
 }
 JOINT = ("statistic-slices", "sums-lengths")  # their promise is for releases without the rows of the slices
+JOINT_HEADINGS = ("sum perturbation",)  # these leave out such rows whatever the theorem
 
 
 def stages(certificate: Certificate) -> str:
@@ -73,7 +73,7 @@ def randomness(certificate: Certificate) -> str:
 def unit(certificate: Certificate) -> str:
     request = request_of(certificate)
     need(request.unit_text == certificate.unit, f"the unit reads {request.unit_text!r} in full, not as stated")
-    told = request.unit.neighbours(request.unit_name)
+    told = neighbours_of(request.unit, request.unit_name)
     need(
         told == certificate.neighbours,
         f"for this unit, neighbouring data differ as follows: {told}; the certificate says otherwise",
@@ -100,7 +100,8 @@ def theorems(certificate: Certificate) -> str:
     ]
     need(told == ours, "the theorems are not those of the stages, or their text was changed")
     kept = certificate.personalize
-    need(kept is not None or not used.keys() & set(JOINT), "a theorem of joint privacy, but no rows are withheld")
+    joint = used.keys() & set(JOINT) or (kind == "slice" and certificate.mechanism in JOINT_HEADINGS)
+    need(kept is not None or not joint, "a release of joint privacy, but no rows are withheld")
     need(
         kept is None or (kind == "slice" and kept.mode == request.unit.mode_number),
         "rows are withheld of a mode that is not the mode of the unit",

@@ -1,7 +1,5 @@
 """`verify`: recompute what a certificate states, with a second method where one exists. Any doubt is a failed check."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from functools import cache

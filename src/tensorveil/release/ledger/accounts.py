@@ -60,15 +60,12 @@ class Spent:
 
     Attributes
     ----------
-    epsilon, delta : float
-        The sums of the stated costs. In the mode "classes" they may exceed the budget (docs/ledger.md).
-    share : float
-        How much of the budget is used, from 0 to 1.
-    mode : str or None
-        "classes" or "added" (docs/ledger.md); None before the first release.
-    saved, drawn, unfinished, void : int
-        Numbers of reservations, by state. Saved: the release is in a folder. Drawn: the release was made, but
-        no folder is on record. Unfinished: the run is in progress or died. All but void ones count as spent.
+    epsilon, delta : the sums of the stated costs. In the mode "classes" they may exceed the budget (docs/ledger.md).
+    share : how much of the budget is used, from 0 to 1
+    mode : "classes" or "added" (docs/ledger.md); None before the first release.
+    saved, drawn, unfinished, void : numbers of reservations, by state. Saved: the release is in a folder. Drawn: the
+        release was made, but no folder is on record. Unfinished: the run is in progress or died. All but void ones
+        count as spent.
     """
 
     epsilon: float
@@ -88,10 +85,8 @@ class Remaining:
 
     Attributes
     ----------
-    pure_epsilon : float
-        The largest epsilon of a pure release.
-    epsilon, delta : float
-        The largest cost of a release with Gaussian noise (unsampled, few numbers); 0 if none is possible.
+    pure_epsilon : the largest epsilon of a pure release
+    epsilon, delta : the largest cost of a release with Gaussian noise (unsampled, few numbers); 0 if none is possible
     """
 
     pure_epsilon: float

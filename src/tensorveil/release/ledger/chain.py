@@ -4,8 +4,6 @@ Many processes may read and append at the same time. Each call opens the file, w
 it, so nothing is shared across a fork, and a process that dies leaves the file as it was before or after its entry.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

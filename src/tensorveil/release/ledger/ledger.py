@@ -18,18 +18,7 @@ from tensorveil.privacy.accounting import filters
 from tensorveil.privacy.accounting.events import Event, pure_epsilon
 from tensorveil.privacy.accounting.filters import Charge
 from tensorveil.privacy.units import Unit
-from tensorveil.release.ledger.accounts import (
-    FORMAT,
-    Remaining,
-    Spent,
-    account_of,
-    accounts_of,
-    paid_reservation,
-    refusal,
-    remaining_of,
-    spent_of,
-    summary_of,
-)
+from tensorveil.release.ledger import accounts
 from tensorveil.release.ledger.chain import Chain, Entry, first_fault
 from tensorveil.release.ledger.reservation import Reservation, fingerprint, text_of
 
@@ -63,7 +52,7 @@ class Ledger:
 
     def __init__(self, path: str | Path) -> None:
         self._chain = Chain(path)
-        accounts_of(self._chain.read())
+        accounts.accounts_of(self._chain.read())
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
@@ -103,13 +92,13 @@ class Ledger:
         allowed = filters.limits(budget, chance, filters.orders_for(budget, chance))
 
         def decide(entries: tuple[Entry, ...]) -> dict[str, Any]:
-            if name in accounts_of(entries):
+            if name in accounts.accounts_of(entries):
                 raise InputError(
                     f"dataset must be a new name, got {name!r}, which already exists; raise its budget instead"
                 )
             return {
                 "kind": "dataset",
-                "format": FORMAT,
+                "format": accounts.FORMAT,
                 "dataset": name,
                 "unit": {"kind": protected.kind, "mode": protected.mode, "at_most": protected.at_most},
                 "limits": filters.as_json(allowed),
@@ -134,7 +123,7 @@ class Ledger:
         token = secrets.token_hex(16)
 
         def decide(entries: tuple[Entry, ...]) -> dict[str, Any]:
-            account = account_of(entries, dataset)
+            account = accounts.account_of(entries, dataset)
             found = filters.costs(charge, account.unit, account.limits.orders)
             mode = filters.admitted_mode(account.totals(found), account.limits, account.mode)
             if mode is None:
@@ -157,7 +146,7 @@ class Ledger:
         try:
             entry = self._chain.append(decide)
         except _NotCoveredError as error:  # what is left is computed here, while others may go on
-            raise BudgetError(refusal(*error.args)) from None
+            raise BudgetError(accounts.refusal(*error.args)) from None
         return Reservation(self._chain, entry, token)
 
     def saved(self, certificate: Certificate) -> None:
@@ -168,10 +157,10 @@ class Ledger:
         """
 
         def decide(entries: tuple[Entry, ...]) -> dict[str, Any]:
-            account, number = paid_reservation(entries, certificate)
+            account, number = accounts.paid_reservation(entries, certificate)
             return {"kind": "save", "dataset": account.name, "reservation": number, "digest": certificate.digest}
 
-        account, number = paid_reservation(self._chain.read(), certificate)
+        account, number = accounts.paid_reservation(self._chain.read(), certificate)
         if certificate.digest not in account.folders.get(number, ()):
             self._chain.append(decide)
 
@@ -183,7 +172,7 @@ class Ledger:
         reason = text_of("why", why, needed=True)
 
         def decide(entries: tuple[Entry, ...]) -> dict[str, Any]:
-            account = account_of(entries, dataset)
+            account = accounts.account_of(entries, dataset)
             chance = account.limits.delta if delta is None else delta
             new = filters.raised_limits(account.limits, account.totals(), epsilon, chance)
             return {"kind": "raise", "dataset": dataset, "limits": filters.as_json(new), "reason": reason}
@@ -192,20 +181,20 @@ class Ledger:
 
     def datasets(self) -> tuple[str, ...]:
         """Names of all data sets."""
-        return tuple(accounts_of(self._chain.read()))
+        return tuple(accounts.accounts_of(self._chain.read()))
 
     def budget(self, dataset: str) -> tuple[Unit, float, float]:
         """The unit of a data set, and its epsilon and delta."""
-        account = account_of(self._chain.read(), dataset)
+        account = accounts.account_of(self._chain.read(), dataset)
         return account.unit, account.limits.epsilon, account.limits.delta
 
-    def spent(self, dataset: str) -> Spent:
+    def spent(self, dataset: str) -> accounts.Spent:
         """What was spent of a data set's budget."""
-        return spent_of(account_of(self._chain.read(), dataset))
+        return accounts.spent_of(accounts.account_of(self._chain.read(), dataset))
 
-    def remaining(self, dataset: str) -> Remaining:
+    def remaining(self, dataset: str) -> accounts.Remaining:
         """The largest cost of one more release of a data set."""
-        return remaining_of(account_of(self._chain.read(), dataset))
+        return accounts.remaining_of(accounts.account_of(self._chain.read(), dataset))
 
     def entries(self) -> tuple[dict[str, Any], ...]:
         """What every entry says, the oldest first."""
@@ -220,9 +209,11 @@ def export_ledger(path: str | Path) -> dict[str, Any]:
     """Everything in a ledger file, even if its chain is broken; see `verified` and `fault` in the result."""
     entries = Chain(path).read_unverified()
     fault = first_fault(entries)
-    told: dict[str, Any] = {"format": FORMAT, "verified": fault is None, "fault": fault}
+    told: dict[str, Any] = {"format": accounts.FORMAT, "verified": fault is None, "fault": fault}
     told["head"] = entries[-1].hash if entries else None
-    told["datasets"] = {} if fault else {name: summary_of(account) for name, account in accounts_of(entries).items()}
+    told["datasets"] = (
+        {} if fault else {name: accounts.summary_of(account) for name, account in accounts.accounts_of(entries).items()}
+    )
     return told | {"entries": [entry.to_json() for entry in entries]}
 
 
@@ -234,15 +225,8 @@ def _charge(release: Plan | Charge) -> Charge:
     if not isinstance(release, Plan):
         raise InputError(f"release must be a Plan or a Charge, got {type(release).__name__}; plan it first")
     asked = release.request
-    return Charge(
-        asked.unit,
-        release.events,
-        release.epsilon,
-        release.delta,
-        release.gaussian_coordinates,
-        asked.mode_names,
-        f"{release.mechanism.title}, {asked.family}",
-    )
+    price = (release.events, release.epsilon, release.delta, release.gaussian_coordinates)
+    return Charge(asked.unit, *price, asked.mode_names, f"{release.mechanism.title}, {asked.family}")
 
 
 def _check_price(release: Plan | Charge) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tensorveil.data.observations import Observations
     from tensorveil.privacy.plan import Plan
 
+UNPAID = "noise was already drawn, so the budget of this release counts as spent"
+
 
 @contextmanager
 def paying(
@@ -24,6 +26,7 @@ def paying(
 ) -> Iterator[Reservation | None]:
     """Reserve and draw before the block, commit after it; an error inside the block becomes a SpentError.
 
+    Without a ledger only a lack of memory does, since other errors are faults of the program.
     An interrupt (Ctrl-C) stays an interrupt, with a note that the reservation counts as spent.
 
     Parameters
@@ -34,7 +37,10 @@ def paying(
     trusted : whether the noise is secret; a seeded run cannot be charged as a release
     """
     if ledger is None and dataset is None:
-        yield None
+        try:
+            yield None
+        except MemoryError as error:
+            raise SpentError(f"{UNPAID}: {reason(error)}") from error
         return
     if not isinstance(ledger, Ledger) or not isinstance(dataset, str):
         raise InputError(
@@ -52,7 +58,7 @@ def paying(
         yield reservation
         reservation.commit()
     except Exception as error:
-        raise SpentError(f"{spent_text(reservation.record)}: {error}") from error
+        raise SpentError(f"{spent_text(reservation.record)}: {reason(error)}") from error
     except BaseException as stop:
         stop.add_note(spent_text(reservation.record))
         raise
@@ -61,6 +67,11 @@ def paying(
 def spent_text(record: Mapping[str, str]) -> str:
     """The message about a reservation whose run failed; `record` is the ledger entry of a certificate."""
     return f"reservation {record['reservation']} of data set {record['dataset']!r} counts as spent"
+
+
+def reason(error: Exception) -> str:
+    """The text of an error that ended a run; what numpy says of memory may be how many observations there are."""
+    return "memory ran out" if isinstance(error, MemoryError) else str(error)
 
 
 def refuse_published(ledger: Ledger | None, dataset: str | None) -> None:

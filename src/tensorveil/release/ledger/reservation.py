@@ -1,7 +1,5 @@
 """A reservation: the budget set aside for one release, and the steps that follow."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping
@@ -20,10 +18,8 @@ class Reservation:
 
     Attributes
     ----------
-    id : int
-        The number of its entry in the ledger.
-    dataset, mode, hash : str
-        The data set, how its budget is kept, the hash of the entry.
+    id : the number of its entry in the ledger
+    dataset, mode, hash : the data set, how its budget is kept, the hash of the entry
     """
 
     def __init__(self, chain: Chain, entry: Entry, token: str) -> None:

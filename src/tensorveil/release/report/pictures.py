@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.release.report.plots import Drawing, bar_plot, clean, heat_map, line_plot, short, times_of
 
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+Indices = Integers
 
 COMPONENTS = 4  # drawn of each mode, the strongest first
 ENDS = 5  # labels drawn at each end of a long mode

@@ -21,11 +21,12 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 
 WIDTH = 340  # of every picture, in CSS pixels: legible as it is on a phone
 INK, QUIET, HAIRLINE = "#1c2733", "#56616d", "#c9d1d9"

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.fast import ridge, statistics
 from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
-from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_apart
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Coordinates = NDArray[np.uint32]
+from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_apart, sensible_threads
 
 FEWEST_PARTS, MOST_PARTS = 2, 16  # of the rows of a mode; float sums are by parts, whatever the number of threads
-ENTRIES_A_PART = 2**16
+ENTRIES_PER_PART = 2**16
 NO_OFFSET = 1e30  # a penalty that leaves nothing of an offset
 
 
@@ -45,7 +43,7 @@ class SortedEntries:
 
     @classmethod
     def of(
-        cls, coordinates: Coordinates, values: Floats, shape: tuple[int, ...], threads: int, dtype: Any
+        cls, coordinates: Coordinates, values: NDArray[Any], shape: tuple[int, ...], threads: int, dtype: Any
     ) -> SortedEntries:
         """Sort the entries by every mode, several modes at once if there are threads."""
         lists: list[ModeList | None] = [None] * len(shape)
@@ -129,25 +127,12 @@ class SortedEntries:
         constants = Constants(len(self.shape), R, D - R)
         parts = len(mine.cuts) - 1
         found: list[Any] = [None] * parts
-        constant = self.dtype(mean)
+        entries = (packed, others, starts[mode], mine.others, mine.values, self.dtype(mean), mine.begins)
 
         def work(thread: int) -> None:
             for part in range(thread, parts, self.threads):
                 first, last = int(mine.cuts[part]), int(mine.cuts[part + 1])
-                found[part] = kernel(
-                    packed,
-                    others,
-                    starts[mode],
-                    mine.others,
-                    mine.values,
-                    constant,
-                    mine.begins,
-                    constants,
-                    length,
-                    first,
-                    last,
-                    *((D, *more) if more else ()),
-                )
+                found[part] = kernel(*entries, constants, length, first, last, *((D, *more) if more else ()))
 
         run_apart(work, self.threads)
         return found
@@ -179,25 +164,26 @@ class RowMatrices:
         surplus = float((g**2).sum()) - residual_variance * self.trace - noise_variance * float(counts.sum())
         prior = min(max(surplus, smallest_prior * weight), largest_prior * weight) / weight if weight > 0 else 0.0
         rows = np.zeros_like(g)
-        cuts = self.mine.cuts
+        cuts, variances = self.mine.cuts, (prior, residual_variance, noise_variance)
 
         def work(thread: int) -> None:
             for part in range(thread, len(cuts) - 1, self.threads):
-                statistics.spectral_solutions(
-                    self.triangles,
-                    self.limits,
-                    length,
-                    g,
-                    prior,
-                    residual_variance,
-                    noise_variance,
-                    int(cuts[part]),
-                    int(cuts[part + 1]),
-                    rows,
-                )
+                first, last = int(cuts[part]), int(cuts[part + 1])
+                statistics.spectral_solutions(self.triangles, self.limits, length, g, *variances, first, last, rows)
 
         run_apart(work, self.threads)
         return rows
+
+
+def kept_entries(shard: Any, key: Any, values: Callable[[Any], Floats]) -> SortedEntries:
+    """Entries of a shard in the order of every mode, kept in its layouts from one call with this key to the next."""
+    kept = shard.layouts.get("sorted entries")
+    if kept is None or kept[0] != key:
+        threads = sensible_threads(None, len(shard), len(shard.shape))
+        entries = SortedEntries.of(shard.coordinates, values(shard), shard.shape, threads, np.float64)
+        kept = shard.layouts["sorted entries"] = (key, entries)
+    found: SortedEntries = kept[1]
+    return found
 
 
 def mode_variances(
@@ -213,16 +199,16 @@ def mode_variances(
     return mean, variance / len(values), [*parts]
 
 
-def _sorted(coordinates: Coordinates, values: Floats, mode: int, size: int, dtype: Any) -> ModeList:
+def _sorted(coordinates: Coordinates, values: NDArray[Any], mode: int, size: int, dtype: Any) -> ModeList:
     begins = np.concatenate([[0], np.cumsum(index_counts(coordinates, mode, size))])
     others = np.empty((len(values) + AHEAD, coordinates.shape[1] - 1), dtype=np.uint32)
-    sorted_values = np.empty(len(values), dtype=dtype)
+    sorted_values = np.zeros(len(values) + AHEAD, dtype=dtype)
     ridge.sort_by_mode(coordinates, values, mode, begins, others, sorted_values)
     return ModeList(others, sorted_values, begins, part_cuts(begins, len(values), size))
 
 
 def part_cuts(begins: Integers, count: int, size: int) -> Integers:
     """Ends of the parts of the rows of a mode, with about the same number of entries in each."""
-    parts = min(max(count // ENTRIES_A_PART, FEWEST_PARTS), MOST_PARTS)
+    parts = min(max(count // ENTRIES_PER_PART, FEWEST_PARTS), MOST_PARTS)
     cuts = np.searchsorted(begins, np.linspace(0, count, parts + 1)[1:-1])
     return np.concatenate([[0], np.minimum(cuts, size), [size]])

@@ -1,28 +1,24 @@
 """Entries laid out for descent in several threads: blocks that share no row, and tiles that fit a cache."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.fast import descent
 from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 MOST_THREADS = 8  # blocks are threads to the power of the number of modes
-ENTRIES_A_THREAD = 8192  # fewer, and waiting for each other costs more than it saves
+ENTRIES_PER_THREAD = 8192  # fewer, and waiting for each other costs more than it saves
 TILE_BYTES = 2**17  # of rows of one mode: those of three fit a core's own cache
 TILE_ENTRIES = 2048  # smaller tiles change rows more often than they save
 AT_ONCE = 2**22  # entries visited between two looks at the loss
@@ -37,7 +33,7 @@ def sensible_threads(threads: int | None, entries: int, order: int) -> int:
     if threads is not None:
         return threads
     found = min(available_cores(), MOST_THREADS)
-    while found > 1 and (entries < found * ENTRIES_A_THREAD or found**order > 4096):
+    while found > 1 and (entries < found * ENTRIES_PER_THREAD or found**order > 4096):
         found -= 1
     return found
 
@@ -97,7 +93,7 @@ class Strata:
         generator: np.random.Generator,
         scale: float = 1.0,
         shift: float = 0.0,
-    ) -> Strata:
+    ) -> Self:
         """Lay out the entries, with scale * value + shift as values."""
         shape, N = model.shape, model.order
         bytes_a_row = padded(model.ranks[0], dtype) * np.dtype(dtype).itemsize
@@ -165,21 +161,8 @@ class Strata:
         losses = np.zeros((len(rates), self.threads))
 
         def part(thread: int) -> None:
-            descent.visit(
-                parameters,
-                starts,
-                self.words,
-                self.begins,
-                rounds,
-                tiles,
-                steps,
-                shrinks,
-                constants,
-                thread,
-                self.threads,
-                gate,
-                losses,
-            )
+            entries, passes = (self.words, self.begins), (rounds, tiles, steps, shrinks)
+            descent.visit(parameters, starts, *entries, *passes, constants, thread, self.threads, gate, losses)
 
         def stop() -> None:
             gate[descent.STOP] = 1

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
-from tensorveil.models.block_features import block_features
-from tensorveil.models.factor_model import FactorModel
-from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
-from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.noise.source import GRID_BITS
-from tensorveil.privacy.queries.base import Change, Floats, Integers, Query
-from tensorveil.privacy.queries.contributions import Where, block_rows, check_model, check_rows, check_width
-from tensorveil.privacy.stages import Norm
+from tensorveil.kernels.reference.statistics import block_features
+from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations, Where
+from tensorveil.privacy.queries.base import Change, Norm, Query
+from tensorveil.privacy.queries.contributions import check_model
+from tensorveil.privacy.queries.rows.own_rows import block_rows, check_rows, check_width
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
-VALUE_BITS = VALUE_STEPS.bit_length() - 1
+if TYPE_CHECKING:
+    from tensorveil.models.factor_model import FactorModel
+
 LONGEST = (1 - 2.0**-42) / 2  # of a whitened feature; a half less the last bits of a length
 MOST_BITS = 41  # of whitened features and of the count of a row together: sums then stay below 2^60
 
@@ -35,19 +34,12 @@ class ExactRows(Query):
 
     Attributes
     ----------
-    model : FactorModel or None
-        The released blocks. None: the rows are offsets, whose features are one.
-    block : int
-        A mode, or the order of the model for the core.
+    model : the released blocks. None: the rows are offsets, whose features are one.
+    block : a mode, or the order of the model for the core
     whitening : array (rows of the block, width, width)
         S^-1 of each row. Any numbers keep the sensitivity, as do any scales.
-    scales : array
-        s of each row.
-    rows : array
-        The rows that are asked for.
-    bits : int
-        So few that no sum can overflow, by the public counts of all shards; `of` checks its own.
-    pure : bool
+    scales, rows : s of each row, and the rows that are asked for
+    bits : so few that no sum can overflow, by the public counts of all shards; `of` checks its own
     """
 
     model: FactorModel | None
@@ -90,16 +82,6 @@ def row_features(where: Where, model: FactorModel | None, block: int) -> tuple[I
     if model is None:
         return rows, np.ones((len(where), 1))
     check_model(where, model)
-    return rows, block_features(model, where.coordinates, block)
-
-
-def feature_bits(most_in_a_row: int, width: int, event: Event) -> int:
-    """Bits of whitened features: as many as int64 sums and the grid of the noise allow; reads public counts."""
-    coarsest, reach = 4, 1.0
-    if isinstance(event, GaussianEvent):
-        reach = event.noise_multiplier
-        coarsest = GRID_BITS - VALUE_BITS + 1 - math.frexp(reach)[1]  # the vault need not make the grid finer
-    elif isinstance(event, PureEvent):
-        reach = 32 * width / event.epsilon
-    finest = 50 - VALUE_BITS - math.ceil(math.log2(max(reach, 1.0)))
-    return max(coarsest, min(24, MOST_BITS - most_in_a_row.bit_length(), finest))
+    table = np.empty((len(where), int(model.block_widths[block])))
+    block_features(model.numbers, where.coordinates, block, table)
+    return rows, table

@@ -1,19 +1,17 @@
 """Sums and counts of the rows of one mode by whole slices, where it is private which cells are observed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from tensorveil.arrays import Integers
 from tensorveil.errors import UnprovenError
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.queries.base import Change, Integers, Query
+from tensorveil.privacy.queries.base import Change, Norm, Query
 from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, whole_sums
 from tensorveil.privacy.queries.sums.row_sums import Rows
 from tensorveil.privacy.queries.sums.scores import ScoreReading
-from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 

@@ -1,18 +1,16 @@
 """Sums of what is read of values, for every row; with counts where it is private which cells are observed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import final
+from typing import Self, final
 
 import numpy as np
 
+from tensorveil.arrays import Integers
 from tensorveil.errors import InputError
-from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.queries.base import Change, Integers, Query
-from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, Where, check_pairs, slice_weights, whole_sums
+from tensorveil.privacy.bounds import BoundedObservations, Where
+from tensorveil.privacy.queries.base import Change, Norm, Query
+from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, check_pairs, slice_weights, whole_sums
 from tensorveil.privacy.queries.sums.scores import ScoreReading
-from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
@@ -24,8 +22,7 @@ class Rows:
 
     Attributes
     ----------
-    size : int
-        How many rows there are.
+    size : how many rows there are
     numbers : tuple of (mode, array)
         One whole number per index of each mode; their sums lie from 0 to size - 1.
     """
@@ -46,7 +43,7 @@ class Rows:
         object.__setattr__(self, "numbers", copies)
 
     @classmethod
-    def of_mode(cls, mode: int, size: int) -> Rows:
+    def of_mode(cls, mode: int, size: int) -> Self:
         """One row per index of a mode."""
         return cls(size, ((mode, np.arange(size)),))
 

@@ -1,17 +1,15 @@
 """How sums read values: as scores, less what is released, clipped to a reach."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import final
+from typing import Self, final
 
 import numpy as np
 
 from tensorveil import checks
+from tensorveil.arrays import Floats
 from tensorveil.errors import InputError
-from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.queries.base import Floats, offsets_at
+from tensorveil.privacy.queries.base import ReleasedOffsets, offsets_at
 from tensorveil.privacy.queries.own_offsets import LARGEST_RESIDUAL, own_offsets
 
 
@@ -26,21 +24,16 @@ class ScoreReading:
 
     Attributes
     ----------
-    places : array
-        Centred values, increasing (the bounds are -1 and 1).
-    scores : array
-        The score at each place.
-    offsets : Offsets
-        Released earlier, on the scale of the scores.
-    reach : float
-        Residuals at or beyond +-reach are read as +-1.
-    own : bool
-        Whether slices subtract their own offsets.
+    places : centred values, increasing (the bounds are -1 and 1)
+    scores : the score at each place
+    offsets : released earlier, on the scale of the scores
+    reach : residuals at or beyond +-reach are read as +-1
+    own : whether slices subtract their own offsets
     """
 
     places: Floats
     scores: Floats
-    offsets: Offsets
+    offsets: ReleasedOffsets
     reach: float
     own: bool = True
 
@@ -60,7 +53,7 @@ class ScoreReading:
             object.__setattr__(self, name, array)
 
     @classmethod
-    def linear(cls, mean: float, scale: float, offsets: Offsets, own: bool = True) -> ScoreReading:
+    def linear(cls, mean: float, scale: float, offsets: ReleasedOffsets, own: bool = True) -> Self:
         """Values within +-scale of a mean, as shares of the scale."""
         return cls(mean + scale * np.array([-1.0, 1.0]), np.array([-1.0, 1.0]), offsets, 1.0, own)
 
@@ -68,9 +61,9 @@ class ScoreReading:
         """One number from -1 to 1 per observation."""
         scores = np.interp(shard.centred, self.places, self.scores)
         scores = np.clip(scores, -LARGEST_RESIDUAL, LARGEST_RESIDUAL)  # [V3] a slope may be infinite
-        offsets = self.offsets
+        own = None
         if shard.unit.kind == "slice" and self.own:  # [V2] from the slice's own values and released numbers
             mode = shard.unit.mode_number
-            offsets = offsets.with_mode(mode, own_offsets(shard, scores, offsets, mode))
+            own = (mode, own_offsets(shard, scores, self.offsets, mode))
         with np.errstate(over="ignore"):  # a warning would tell of the data
-            return np.clip((scores - offsets_at(shard, offsets)) / self.reach, -1.0, 1.0)  # [V1]
+            return np.clip((scores - offsets_at(shard, self.offsets, own)) / self.reach, -1.0, 1.0)  # [V1]

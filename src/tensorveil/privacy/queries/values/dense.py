@@ -1,17 +1,16 @@
 """Every cell of the box: what was observed there, or a public default."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from tensorveil.arrays import Integers
+from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.queries.base import Change, Integers, Query
+from tensorveil.privacy.queries.base import Change, Norm, Query
 from tensorveil.privacy.queries.values.values import VALUE_GRID
-from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
@@ -24,10 +23,7 @@ class DenseCells(Query):
 
     Attributes
     ----------
-    shape : tuple of int
-    default : int
-        The public value of a missing cell, in steps of 2^-20 from the middle of the bounds.
-    pure : bool
+    default : the public value of a missing cell, in steps of 2^-20 from the middle of the bounds
     """
 
     shape: tuple[int, ...]
@@ -38,6 +34,8 @@ class DenseCells(Query):
         return "input-dense"
 
     def of(self, shard: BoundedObservations) -> tuple[Integers, ...]:
+        if self.shape != shard.shape:  # numpy would refuse cells outside, if any are observed there
+            raise InputError(f"the box must have the shape {shard.shape}, got {self.shape}; correct it")
         cells = np.zeros(math.prod(self.shape), dtype=np.int64)
         np.add.at(cells, np.ravel_multi_index(tuple(shard.coordinates.T), self.shape), shard.steps - self.default)
         return (cells,)

@@ -1,18 +1,16 @@
 """Histogram: how many values lie in each of several cells of the bounds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from tensorveil.arrays import Integers
 from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.queries.base import Change, Integers, Query
+from tensorveil.privacy.queries.base import Change, Norm, Query
 from tensorveil.privacy.queries.contributions import CONTRIBUTION_GRID, slice_weights, whole_sums
-from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
@@ -27,11 +25,10 @@ class Histogram(Query):
 
     Attributes
     ----------
-    first, last : array of int64
-        Cell c holds the values whose steps s satisfy first[c] <= s < last[c]. Cells increase and do not overlap. All of
-        them lie in the bounds, whose steps are -2^20 to 2^20; so the largest possible `last` is 2^20 + 1.
-    pure : bool
-        Whether the noise is Laplace; otherwise it is Gaussian.
+    first, last : cell c holds the values whose steps s satisfy first[c] <= s < last[c]. Cells increase and do not
+        overlap. All of them lie in the bounds, whose steps are -2^20 to 2^20; so the largest possible `last` is 2^20 +
+        1.
+    pure : whether the noise is Laplace; otherwise it is Gaussian
     """
 
     first: Integers

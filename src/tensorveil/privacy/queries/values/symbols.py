@@ -1,7 +1,5 @@
 """Symbols: every observed value goes through a finite channel by itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Integral
@@ -9,12 +7,11 @@ from typing import final
 
 import numpy as np
 
-from tensorveil.errors import InputError
-from tensorveil.privacy.bounds import BoundedObservations
+from tensorveil.arrays import Integers
+from tensorveil.errors import InputError, VaultError
+from tensorveil.privacy.bounds import BoundedObservations, Where
 from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.queries.base import Integers
-from tensorveil.privacy.queries.contributions import Where
 from tensorveil.privacy.queries.values.values import changed_values
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
@@ -27,8 +24,7 @@ class Symbols:
 
     Attributes
     ----------
-    edges : tuple of int
-        Where levels meet, in steps of 2^-20 from the middle of the bounds: public, or made of numbers released
+    edges : where levels meet, in steps of 2^-20 from the middle of the bounds: public, or made of numbers released
         earlier. They do not decrease. The level of a value is the number of edges at or below it.
     """
 
@@ -48,6 +44,13 @@ class Symbols:
     def levels(self, steps: Integers) -> Integers:
         """The level of each value, from its own steps alone."""
         return np.searchsorted(np.array(self.edges, dtype=np.int64), steps, side="right").astype(np.int64)  # [L8]
+
+    def check(self, channel: Channel) -> None:
+        """Refuse a table that is not checked, or that has not one row per level."""
+        if type(channel) is not Channel:
+            raise VaultError(f"a channel must be a Channel, whose table is checked, got {type(channel).__name__}")
+        if len(channel.counts) != len(self.edges) + 1:
+            raise VaultError(f"a channel of {len(channel.counts)} levels needs one edge less, got {len(self.edges)}")
 
     def draw(self, shard: BoundedObservations, channel: Channel, noise: NoiseSource) -> Integers:
         """One symbol per observation, by randomness of its own."""

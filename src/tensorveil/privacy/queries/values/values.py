@@ -1,17 +1,14 @@
 """The values themselves, each with noise of its own."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.queries.base import Change, Integers
-from tensorveil.privacy.queries.contributions import Where
-from tensorveil.privacy.stages import Norm
+from tensorveil.arrays import Integers
+from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations, Where
+from tensorveil.privacy.queries.base import Change, Norm
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 

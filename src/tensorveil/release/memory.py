@@ -1,0 +1,144 @@
+"""How much memory a run will need, from public sizes, and how much there is: a run that cannot end must not spend.
+
+The estimates count the arrays that are largest at the peak of a run, per observation and per index; a test compares
+them with measured peaks. They include saving and the report.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tensorveil.errors import SizeError
+from tensorveil.inference.directions import SPACE
+from tensorveil.inference.posterior.pattern import MOST_FEATURES
+from tensorveil.inference.posterior.sampler import FEWEST_KEPT, MOST_NUMBERS, Posterior
+from tensorveil.mechanisms.base import Mechanism
+from tensorveil.mechanisms.input import InputPerturbation
+from tensorveil.mechanisms.sums import SumPerturbation
+from tensorveil.privacy.plan import Plan, Request
+
+FIXED = 150 * 10**6  # compiled code and the libraries that a run loads
+NUMBER = 8  # bytes
+SUMS_PER_INDEX = 18_000  # covariances of the effects of up to 24 groups, four at a time; offsets on a grid; draws
+
+
+def needed_memory(plan: Plan) -> int:
+    """About how many bytes the run of a plan will take besides the observations, at its peak."""
+    return FIXED + round(_largest(plan.mechanism, plan.request))
+
+
+def _largest(mechanism: Mechanism, request: Request) -> float:
+    """Of a mechanism and of those that it runs as a part of its own run."""
+    inner = [_largest(part, request) for part in mechanism.inner_mechanisms]
+    return max([_own(mechanism, request), *inner])
+
+
+def _own(mechanism: Mechanism, request: Request) -> float:
+    shape, order = request.shape, len(request.shape)
+    ranks = request.family.zeros(shape).ranks
+    count, indices = request.count_or_guess, sum(shape)
+    numbers = request.family.zeros(shape).parameters.size
+    copy = count * (NUMBER + 4 * order)  # clipped values and coordinates
+    if isinstance(mechanism, SumPerturbation):
+        return copy + count * 3 * NUMBER + indices * SUMS_PER_INDEX
+    if isinstance(mechanism, InputPerturbation) and request.unit.coordinates_public:
+        solver = mechanism.solver if isinstance(mechanism.solver, Posterior) else Posterior()
+        return copy + _posterior(solver, count, shape, max(ranks), numbers + indices)
+    cells = 6 * NUMBER * _cells(mechanism, request)
+    rows = max(size * (rank * (rank + 1) // 2 + rank) for size, rank in zip(shape, ranks, strict=True))
+    return copy + count * 10 * NUMBER + 4 * NUMBER * (rows + numbers) + cells
+
+
+def _cells(mechanism: Mechanism, request: Request) -> float:
+    """Cells of the dense form of input perturbation, each of which gets noise."""
+    dense = isinstance(mechanism, InputPerturbation)
+    return float(np.prod(request.shape, dtype=np.float64)) if dense else 0.0
+
+
+def _posterior(solver: Posterior, count: float, shape: tuple[int, ...], rank: int, numbers: int) -> float:
+    """Sorted orders, latent means of every chain, features of the pattern, and the draws that are kept."""
+    entries = count * NUMBER * (len(shape) + solver.chains + 1)
+    while_features = 4 * SPACE * max(shape) + count * 4 * NUMBER if solver.pattern else 0.0
+    features = 3 * NUMBER * (MOST_FEATURES + 1) * sum(shape)
+    rows = solver.chains * 4 * NUMBER * (rank + 1) * sum(shape)
+    sweeps = solver.planned_sweeps(max(round(count), 1), len(shape))
+    kept = min(solver.draws, max(FEWEST_KEPT, MOST_NUMBERS // numbers), solver.chains * sweeps)
+    draws = 3 * 4 * kept * numbers  # single precision, and copies while they are collected
+    return max(entries + rows + draws, while_features) + features
+
+
+def free_memory() -> int | None:
+    """Bytes that this process can still get on this machine, in its control groups and under its own limit."""
+    found = [*_machine(), *_own_limit(), *group_memory()]
+    return max(min(found), 0) if found else None
+
+
+def check_memory(plan: Plan) -> None:
+    """Refuse a run, before anything is spent, that needs more memory than there is."""
+    needed, free = needed_memory(plan), free_memory()
+    if free is not None and needed > free:
+        raise SizeError(
+            f"the run must fit in memory, got {free / 1e6:,.0f} MB free for about {needed / 1e6:,.0f} MB, so "
+            "nothing was started or spent; use a machine with more memory, a smaller rank, or statistic perturbation"
+        )
+
+
+def _number(path: Path) -> list[int]:
+    try:
+        return [int(path.read_text())]
+    except (OSError, ValueError):  # no such file, or "max"
+        return []
+
+
+def _machine() -> list[int]:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    except OSError:
+        pass
+    try:
+        return [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    except (AttributeError, OSError, ValueError):
+        return []
+
+
+def _own_limit() -> list[int]:
+    """What `ulimit -v` leaves."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, OSError):
+        return []
+    return [] if limit == resource.RLIM_INFINITY else [limit - used]
+
+
+def group_memory(process: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """What the control groups of this process leave, versions 1 and 2; files in the cache can be dropped."""
+    try:
+        lines = process.read_text().splitlines()
+    except OSError:
+        return []
+    left = []
+    for line in lines:
+        _, kinds, name = line.split(":", 2)
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        root = mounted / "memory" if kinds else mounted
+        limit, used = ("memory.limit_in_bytes", "memory.usage_in_bytes") if kinds else ("memory.max", "memory.current")
+        inside = root / name.lstrip("/")
+        for group in (inside, *(parent for parent in inside.parents if parent.is_relative_to(root))):
+            for most, now in zip(_number(group / limit), _number(group / used), strict=False):
+                left.append(most - now + _cached(group / "memory.stat"))
+    return left
+
+
+def _cached(path: Path) -> int:
+    try:
+        return sum(int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("inactive_file "))
+    except OSError:
+        return 0
