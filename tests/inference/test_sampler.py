@@ -255,9 +255,9 @@ def test_sampling_stops_once_there_are_enough_draws():
     where = np.argwhere(np.ones((40, 40))).astype(np.uint32)
     signal = np.linspace(-0.5, 0.5, 40)
     values = signal[where[:, 0]] + 0.2 * generator.standard_normal(len(where))
-    run = Posterior().solve(where, plain(np.clip(values, -1, 1), 16), CP(1), (40, 40))
+    planned = 2 * MOST_SWEEPS
+    run = Posterior(sweeps=planned).solve(where, plain(np.clip(values, -1, 1), 16), CP(1), (40, 40))
     sweeps, _, rhat, effective = run.draws.mixing
-    planned = Posterior().planned_sweeps(len(where), 2)
     assert sweeps < planned
     assert rhat < MOST_RHAT
     assert effective >= ENOUGH_DRAWS

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
@@ -303,27 +303,28 @@ class Chain:
         beta += self.generator.standard_normal(beta.shape) / np.sqrt(precision * own)
         self.prior_means[mode] = links.features @ beta
         squares = ((rows - self.prior_means[mode]) ** 2).sum(axis=0)
-        count = size
+        counts = np.full(len(own), float(size))
         for group, usual in [(slice(0, 1), MEAN_RATIO), *((group, LINK_RATIO) for group in links.groups)]:
             explained = (beta[group] ** 2 / weights[group]).sum(axis=0)
             number = group.stop - group.start
             ratios[group] = self._precisions(own * explained, number, ratios[group][0], np.full(len(own), usual**-2))
             squares += ratios[group][0] * explained
-            count += number
-        drawn = self._precisions(squares, count, own, self.usual[mode] ** -2)
+            counts += number
+        counts[-1] -= 1  # the mean of the offsets is held, so it tells nothing of their spread
+        drawn = self._precisions(squares, counts, own, self.usual[mode] ** -2)
         if held:
             drawn[:-1] = own[:-1]
         self.row_precisions[mode] = drawn
 
-    def _precisions(self, squares: Floats, count: int, now: Floats, usual: Floats) -> Floats:
-        """Precisions of `count` normal numbers with these sums of squares, whose spread is half-Cauchy.
+    def _precisions(self, squares: Floats, counts: ArrayLike, now: Floats, usual: Floats) -> Floats:
+        """Precisions of so many normal numbers with these sums of squares, whose spread is half-Cauchy.
 
         Drawn with an auxiliary number that makes the prior a mixture of inverse gamma laws (Makalic, Schmidt 2016);
         `usual` is one over the square of the prior's scale.
         """
         gamma = self.generator.standard_gamma
         auxiliary = gamma(1.0, len(squares)) / (usual + now)
-        return np.asarray(gamma((1 + count) / 2, len(squares)) / (auxiliary + squares / 2))
+        return np.asarray(gamma((1 + np.asarray(counts)) / 2, len(squares)) / (auxiliary + squares / 2))
 
     def _draw_core(self) -> None:
         """A block of the cells of the core by a scored proposal, as rows are; then the precision of the core."""
