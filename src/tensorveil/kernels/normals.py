@@ -1,4 +1,4 @@
-"""Normal laws and streams of random numbers for samplers whose randomness is no secret.
+"""Normal quantiles and streams of random numbers for samplers whose randomness is no secret.
 
 A stream belongs to a key and a place (a row, an entry): what is drawn for it depends on nothing else, so the order in
 which threads reach it does not matter. Privacy noise never comes from here.
@@ -35,14 +35,11 @@ def uniform(state: np.uint64) -> float:
 
 
 @compiled
-def below(x: float) -> float:
-    """Chance that a standard normal number is below x, right to the last digits in the lower tail."""
-    return 0.5 * math.erfc(-0.7071067811865476 * x)
-
-
-@compiled
 def quantile(p: float) -> float:
-    """x with below(x) = p, to 16 digits (Wichura 1988, AS 241, PPND16); p within [1e-300, 1 - 1e-16]."""
+    """x below which a standard normal number is with chance p, to 16 digits (Wichura 1988, AS 241, PPND16).
+
+    p is within [1e-300, 1 - 1e-16].
+    """
     q = p - 0.5
     if abs(q) <= 0.425:
         r = 0.180625 - q * q
@@ -77,29 +74,3 @@ def quantile(p: float) -> float:
         bottom = (bottom * r + 0.0148753612908506148525) * r + 0.13692988092273580531
         bottom = (bottom * r + 0.59983220655588793769) * r + 1.0
     return -top / bottom if q < 0.0 else top / bottom
-
-
-@compiled
-def between(low: float, high: float, u: float) -> float:
-    """A standard normal number given that it lies between low and high, from a uniform u: by inversion.
-
-    Computed in the lower tail, where chances have all their digits; so far out that they vanish, the nearer end.
-    """
-    if low > 0.0:
-        return -between_below(-high, -low, u)
-    return between_below(low, high, u)
-
-
-@compiled
-def between_below(low: float, high: float, u: float) -> float:
-    """`between` for an interval whose lower end is negative."""
-    return inverse_between(below(low), below(high), low, high, u)
-
-
-@compiled
-def inverse_between(first: float, last: float, low: float, high: float, u: float) -> float:
-    """`between_below` from the chances of being below low and high."""
-    if last < LEAST:
-        return high
-    x = quantile(min(max(first + u * (last - first), LEAST), 1.0 - 1e-16))
-    return min(max(x, low), high)

@@ -9,6 +9,8 @@ sum of the four partial sums in pairs, (0 + 1) + (2 + 3).
 """
 
 from collections.abc import Callable, Sequence
+from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -61,11 +63,6 @@ def _unbox_constants(kind: Any, value: Any, c: Any) -> Any:
     return numba.NativeValue(c.context.get_dummy_value())
 
 
-def numpy_type(number: Any) -> Any:
-    """NumPy's name of a number type of the compiler's."""
-    return np.float64 if number == types.float64 else np.float32
-
-
 def padded(R: int, dtype: Any) -> int:
     """Length of a row of R numbers together with the zeros that fill its last vector."""
     lanes = VECTOR_BYTES // np.dtype(dtype).itemsize
@@ -86,8 +83,12 @@ class Code:
     def __init__(self, context: Any, builder: Any, number: Any) -> None:
         self.builder = builder
         self.number = context.get_value_type(number)
-        self.bytes = 8 if number == types.float64 else 4
+        self.bytes = number.bitwidth // 8
         self.lanes = VECTOR_BYTES // self.bytes
+
+    def padded(self, R: int) -> int:
+        """`padded` for numbers of this type."""
+        return -(-R // self.lanes) * self.lanes
 
     def pieces(self, length: int) -> list[tuple[int, int]]:
         """(begin, lanes) of the vectors that make up a row of a padded length."""
@@ -158,10 +159,8 @@ class Code:
             total = b.fadd(total, vector)
         lanes = self.lanes // 2
         while lanes:
-            undefined, kind = ir.Constant(total.type, ir.Undefined), ir.VectorType(INT32, lanes)
-            low = b.shuffle_vector(total, undefined, ir.Constant(kind, list(range(lanes))))
-            high = b.shuffle_vector(total, undefined, ir.Constant(kind, list(range(lanes, 2 * lanes))))
-            total = b.fadd(low, high)
+            halves = [*range(lanes)], [*range(lanes, 2 * lanes)]
+            total = b.fadd(*(self.picked(total, total, half) for half in halves))
             lanes //= 2
         return b.extract_element(total, INT32(0))
 
@@ -170,37 +169,30 @@ class Code:
 
         The lanes are added in pairs, (0 + 1) + (2 + 3), as in `four_sums` and in the reference kernels.
         """
-        b = self.builder
         second = others[0]
         for vector in others[1:]:
-            second = b.fadd(second, vector)
-
-        def picked(first: Any, other: Any, places: list[int]) -> Any:
-            return b.shuffle_vector(first, other, ir.Constant(ir.VectorType(INT32, len(places)), places))
-
-        pairs = b.fadd(picked(one, second, [0, 4, 2, 6]), picked(one, second, [1, 5, 3, 7]))
-        return b.fadd(picked(pairs, pairs, [0, 1]), picked(pairs, pairs, [2, 3]))
+            second = self.builder.fadd(second, vector)
+        pairs = self._pairs(one, second)
+        return self.builder.fadd(self.picked(pairs, pairs, [0, 1]), self.picked(pairs, pairs, [2, 3]))
 
     def four_sums(self, vectors: Sequence[Any]) -> Any:
         """Sums of all lanes of each of four vectors of doubles, added in pairs: (0 + 1) + (2 + 3)."""
-        b = self.builder
+        low, high = self._pairs(*vectors[:2]), self._pairs(*vectors[2:])
+        return self.builder.fadd(self.picked(low, high, [0, 1, 4, 5]), self.picked(low, high, [2, 3, 6, 7]))
 
-        def picked(first: Any, other: Any, places: list[int]) -> Any:
-            return b.shuffle_vector(first, other, ir.Constant(ir.VectorType(INT32, 4), places))
+    def _pairs(self, first: Any, other: Any) -> Any:
+        """Sums of neighbouring lanes of two vectors of four, by turns."""
+        return self.builder.fadd(self.picked(first, other, [0, 4, 2, 6]), self.picked(first, other, [1, 5, 3, 7]))
 
-        first, second, third, fourth = vectors
-        low = b.fadd(picked(first, second, [0, 4, 2, 6]), picked(first, second, [1, 5, 3, 7]))
-        high = b.fadd(picked(third, fourth, [0, 4, 2, 6]), picked(third, fourth, [1, 5, 3, 7]))
-        return b.fadd(picked(low, high, [0, 1, 4, 5]), picked(low, high, [2, 3, 6, 7]))
+    def picked(self, first: Any, other: Any, places: list[int]) -> Any:
+        """A vector of the lanes at these places, where those of the other vector follow those of the first."""
+        return self.builder.shuffle_vector(first, other, ir.Constant(ir.VectorType(INT32, len(places)), places))
 
     def eight_sums(self, vectors: Sequence[Any]) -> Any:
         """Sums of all lanes of each of eight vectors of single numbers: neighbours, then pairs, then halves."""
-        b = self.builder
 
         def added(first: Any, other: Any, places: list[int], others: list[int]) -> Any:
-            kind = ir.VectorType(INT32, 8)
-            one, two = (b.shuffle_vector(first, other, ir.Constant(kind, where)) for where in (places, others))
-            return b.fadd(one, two)
+            return self.builder.fadd(self.picked(first, other, places), self.picked(first, other, others))
 
         while len(vectors) > 2:
             pairs = zip(vectors[::2], vectors[1::2], strict=True)
@@ -209,11 +201,7 @@ class Code:
 
     def quads(self, array: Any, places: Any) -> list[Any]:
         """Four vectors of eight single numbers: array[places], and those one, two and three places later."""
-        b, kind = self.builder, ir.VectorType(INT32, 8)
-
-        def picked(first: Any, other: Any, where: list[int]) -> Any:
-            return b.shuffle_vector(first, other, ir.Constant(kind, where))
-
+        b, picked = self.builder, self.picked
         fours = [self.load(array, b.zext(b.extract_element(places, INT32(lane)), INT64), 4) for lane in range(8)]
         wide = [picked(fours[lane], fours[lane + 4], list(range(8))) for lane in range(4)]
         low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
@@ -234,8 +222,7 @@ class Code:
 
         Adding 1.5 * 2^52 to a whole number leaves it, in two's complement, in the last bits of the sum.
         """
-        b, lanes = self.builder, vector.type.count
-        kind = vector.type
+        b, kind, lanes = self.builder, vector.type, vector.type.count
         magic = ir.Constant(kind, [6755399441055744.0] * lanes)
         integers = ir.VectorType(INT64, lanes)
         bits = b.bitcast(b.fadd(self.truncate(vector), magic), integers)
@@ -267,23 +254,51 @@ def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     return context.make_array(kind)(context, builder, array).data
 
 
-@intrinsic
-def load_acquire(typingctx: Any, array: Any, place: Any) -> Any:
+def emits(body: Callable[..., Any]) -> Any:
+    """An intrinsic whose instructions the body emits; kernels call it without its first argument, the `Code`.
+
+    The code is one for the numbers of the first array. In the body an array is the address of its numbers, `Constants`
+    are whole numbers, a named tuple has its fields as attributes, and anything else is a value: whole numbers have 64
+    bits, other numbers the type of the code. A body that returns something returns one such number.
+    """
+    returns = body.__annotations__["return"] is not None
+
+    @wraps(body)
+    def typed(typingctx: Any, *kinds: Any) -> Any:
+        inside = kinds[0].types if isinstance(kinds[0], types.NamedTuple) else kinds
+        number = next(kind.dtype for kind in inside if isinstance(kind, types.Array))
+        real = number if isinstance(number, types.Float) else types.float64
+        numbers = ((types.Integer, types.int64), (types.Float, real))
+        taken = [next((to for old, to in numbers if isinstance(kind, old)), kind) for kind in kinds]
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            given = [_given(context, builder, kind, value) for kind, value in zip(taken, args, strict=True)]
+            found = body(Code(context, builder, number), *given)
+            return found if returns else context.get_dummy_value()
+
+        return (number if returns else types.void)(*taken), code
+
+    return intrinsic(typed)
+
+
+def _given(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """An argument as the body of an intrinsic takes it."""
+    if isinstance(kind, types.NamedTuple):
+        parts = [builder.extract_value(value, place) for place in range(len(kind.types))]
+        fields = zip(kind.fields, kind.types, parts, strict=True)
+        return SimpleNamespace(**{name: _given(context, builder, *field) for name, *field in fields})
+    if isinstance(kind, types.Array):
+        return data_of(context, builder, kind, value)
+    return kind.numbers if isinstance(kind, ConstantsType) else value
+
+
+@emits
+def load_acquire(c: Code, array: Any, place: Any) -> Any:
     """array[place] as int64, in one order for all threads."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = builder.gep(data_of(context, builder, signature.args[0], args[0]), [args[1]], source_etype=INT64)
-        return builder.load_atomic(address, "seq_cst", 8, typ=INT64)
-
-    return types.int64(array, types.int64), code
+    return c.builder.load_atomic(c.pointer(array, place), "seq_cst", 8, typ=INT64)
 
 
-@intrinsic
-def add_release(typingctx: Any, array: Any, place: Any, amount: Any) -> Any:
+@emits
+def add_release(c: Code, array: Any, place: Any, amount: Any) -> Any:
     """array[place] += amount, atomically; returns the old number."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = builder.gep(data_of(context, builder, signature.args[0], args[0]), [args[1]], source_etype=INT64)
-        return builder.atomic_rmw("add", address, args[2], "seq_cst")
-
-    return types.int64(array, types.int64, types.int64), code
+    return c.builder.atomic_rmw("add", c.pointer(array, place), amount, "seq_cst")

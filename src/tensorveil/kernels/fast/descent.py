@@ -21,19 +21,7 @@ from numpy.typing import NDArray
 from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.vectors import (
-    AHEAD,
-    INT32,
-    INT64,
-    Code,
-    Constants,
-    add_release,
-    data_of,
-    intrinsic,
-    load_acquire,
-    numpy_type,
-    padded,
-)
+from tensorveil.kernels.vectors import AHEAD, INT32, INT64, Code, Constants, add_release, emits, load_acquire
 
 Words = NDArray[np.uint32]
 
@@ -43,74 +31,52 @@ let_others_run = types.ExternalFunction("SwitchToThread" if os.name == "nt" else
 STOP = 1  # place of the flag by which one thread tells the others to give up
 
 
-@intrinsic
-def cp_step(
-    typingctx: Any,
-    parameters: Any,
-    starts: Any,
-    words: Any,
-    w: Any,
-    step: Any,
-    shrink: Any,
-    constants: Any,
-) -> Any:
+@emits
+def cp_step(c: Code, parameters: Any, starts: Any, words: Any, w: Any, step: Any, shrink: Any, constants: Any) -> Any:
     """One step on entry w, all rows from the same old values; returns its residual e before the step.
 
     row_n = shrink row_n + step e phi_n,    step = 2 eta,    shrink = 1 - 2 eta lambda
     """
-    N, R = constants.numbers
-    number = parameters.dtype
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, number)
-        length = padded(R, numpy_type(number))
-        base = data_of(context, b, signature.args[0], args[0])
-        entries = data_of(context, b, signature.args[2], args[2])
-        size = N + c.bytes // 4
-        here = b.gep(entries, [b.mul(args[3], INT64(size))], source_etype=INT32)
-        later = b.gep(here, [INT64(AHEAD * size)], source_etype=INT32)
-        for n in range(N):
-            c.prefetch(c.row(base, args[1], later, n, length), length, write=True)
-        rows = [c.row(base, args[1], here, n, length) for n in range(N)]
-        pieces = c.pieces(length)
-        kept = [[c.load(one, *piece) for one in rows] for piece in pieces]
-        sums: list[Any] = []  # two chains of sums, so that one need not wait for the other
-        for place, values in enumerate(kept):
-            first = c.product(values[:-1])
-            if place < 2:
-                sums.append(b.fmul(first, values[-1]))
-            else:
-                sums[place % 2] = c.fma(first, values[-1], sums[place % 2])
-        xhat = c.sum(sums)
-        value = b.bitcast(b.gep(here, [INT64(N)], source_etype=INT32), c.number.as_pointer())
-        e = b.fsub(b.load(value, align=4, typ=c.number), xhat)
-        move = b.fmul(args[4], e)
-        for piece, values in zip(pieces, kept, strict=True):
-            if len(pieces) > LONG:
-                values = [c.load(one, *piece) for one in rows]
-            step_vector, shrink_vector = c.fill(move, piece[1]), c.fill(args[5], piece[1])
-            for one, value, phi in zip(rows, values, c.others(values), strict=True):
-                c.store(c.fma(step_vector, phi, b.fmul(shrink_vector, value)), one, piece[0])
-        return e
-
-    return number(parameters, starts, words, types.int64, number, number, constants), code
+    b = c.builder
+    N, R = constants
+    length, size = c.padded(R), N + c.bytes // 4
+    here = b.gep(words, [b.mul(w, INT64(size))], source_etype=INT32)
+    later = b.gep(here, [INT64(AHEAD * size)], source_etype=INT32)
+    for n in range(N):
+        c.prefetch(c.row(parameters, starts, later, n, length), length, write=True)
+    rows = [c.row(parameters, starts, here, n, length) for n in range(N)]
+    pieces = c.pieces(length)
+    kept = [[c.load(one, *piece) for one in rows] for piece in pieces]
+    sums: list[Any] = []  # two chains of sums, so that one need not wait for the other
+    for place, values in enumerate(kept):
+        first = c.product(values[:-1])
+        if place < 2:
+            sums.append(b.fmul(first, values[-1]))
+        else:
+            sums[place % 2] = c.fma(first, values[-1], sums[place % 2])
+    value = b.bitcast(b.gep(here, [INT64(N)], source_etype=INT32), c.number.as_pointer())
+    e = b.fsub(b.load(value, align=4, typ=c.number), c.sum(sums))
+    move = b.fmul(step, e)
+    for piece, values in zip(pieces, kept, strict=True):
+        if len(pieces) > LONG:
+            values = [c.load(one, *piece) for one in rows]
+        step_vector, shrink_vector = c.fill(move, piece[1]), c.fill(shrink, piece[1])
+        for one, value, phi in zip(rows, values, c.others(values), strict=True):
+            c.store(c.fma(step_vector, phi, b.fmul(shrink_vector, value)), one, piece[0])
+    return e
 
 
-@intrinsic
-def store_value(typingctx: Any, words: Any, place: Any, value: Any, size: Any) -> Any:
+@emits
+def store_value(c: Code, words: Any, place: Any, value: Any, size: Any) -> None:
     """Write a value over the words from `place` on: single precision over one, double over two."""
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        address = b.gep(data_of(context, b, signature.args[0], args[0]), [args[1]], source_etype=INT32)
-        with b.if_else(b.icmp_signed("==", args[3], INT64(1))) as (single, double):
-            with single:
-                number = b.fptrunc(args[2], ir.FloatType())
-                b.store(number, b.bitcast(address, ir.FloatType().as_pointer()), align=4)
-            with double:
-                b.store(args[2], b.bitcast(address, ir.DoubleType().as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    return types.void(words, types.int64, types.float64, types.int64), code
+    b = c.builder
+    address = c.pointer(words, place)
+    with b.if_else(b.icmp_signed("==", size, INT64(1))) as (single, double):
+        with single:
+            number = b.fptrunc(value, ir.FloatType())
+            b.store(number, b.bitcast(address, ir.FloatType().as_pointer()), align=4)
+        with double:
+            b.store(value, b.bitcast(address, ir.DoubleType().as_pointer()), align=4)
 
 
 @compiled

@@ -4,19 +4,18 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
 
 from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.reference.gradients import INSIDE, LEAST_SQUARED, MOST_SHRINKING
-from tensorveil.kernels.vectors import AHEAD, INT32, INT64, Code, Constants, data_of, declared, intrinsic, padded
+from tensorveil.kernels.vectors import AHEAD, INT32, INT64, Code, Constants, declared, emits
 
 BATCH = 32  # entries whose features stay in the nearest cache
 
 
-@intrinsic
+@emits
 def cp_features(
-    typingctx: Any,
+    c: Code,
     parameters: Any,
     starts: Any,
     coordinates: Any,
@@ -26,106 +25,71 @@ def cp_features(
     k: Any,
     sums: Any,
     constants: Any,
-) -> Any:
+) -> None:
     """phi[k] = the features of all modes of entry w, sums[k] = (xhat_w, sum over modes of |phi_n|^2).
 
     Rows of the model, and therefore of phi, are padded to whole vectors. If the model does not fit a cache, the rows of
     entry `later` are prefetched meanwhile.
     """
-    N, R, is_large = constants.numbers
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, types.float64)
-        length = padded(R, np.float64)
-        base, list_of, batch, pairs = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 5, 7))
-        out = c.pointer(batch, b.mul(args[6], INT64(N * length)))
-        if is_large:
-            for row in _rows(c, base, args[1], list_of, args[4], N, length):
-                c.prefetch(row, length, write=False)
-        rows = _rows(c, base, args[1], list_of, args[3], N, length)
-        products: Any = c.zero(c.lanes)
-        squares = [c.zero(c.lanes) for _ in range(N)]
-        for begin, lanes in c.pieces(length):
-            values = [c.load(row, begin, lanes) for row in rows]
-            found = c.others(values)
-            products = c.fma(found[-1], values[-1], products)
-            for n, one in enumerate(found):
-                squares[n] = c.fma(one, one, squares[n])
-                c.store(one, out, n * length + begin)
-        c.store(c.two_sums(products, squares), pairs, b.mul(args[6], INT64(2)))
-        return context.get_dummy_value()
-
-    ints = types.int64
-    return types.void(parameters, starts, coordinates, ints, ints, phi, ints, sums, constants), code
+    b = c.builder
+    N, R, is_large = constants
+    length = c.padded(R)
+    out = c.pointer(phi, b.mul(k, INT64(N * length)))
+    if is_large:
+        for row in _rows(c, parameters, starts, coordinates, later, N, length):
+            c.prefetch(row, length, write=False)
+    rows = _rows(c, parameters, starts, coordinates, w, N, length)
+    products: Any = c.zero(c.lanes)
+    squares = [c.zero(c.lanes) for _ in range(N)]
+    for begin, lanes in c.pieces(length):
+        values = [c.load(row, begin, lanes) for row in rows]
+        found = c.others(values)
+        products = c.fma(found[-1], values[-1], products)
+        for n, one in enumerate(found):
+            squares[n] = c.fma(one, one, squares[n])
+            c.store(one, out, n * length + begin)
+    c.store(c.two_sums(products, squares), sums, b.mul(k, INT64(2)))
 
 
-@intrinsic
+@emits
 def cp_add_steps(
-    typingctx: Any,
-    phi: Any,
-    k: Any,
-    starts: Any,
-    coordinates: Any,
-    w: Any,
-    slope: Any,
-    totals: Any,
-    constants: Any,
-) -> Any:
+    c: Code, phi: Any, k: Any, starts: Any, coordinates: Any, w: Any, slope: Any, totals: Any, constants: Any
+) -> None:
     """totals += slope phi[k] in every mode, rounded towards zero: whole numbers, held in doubles."""
-    N, R, _ = constants.numbers
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, types.float64)
-        length = padded(R, np.float64)
-        batch, list_of, sums = (data_of(context, b, signature.args[k], args[k]) for k in (0, 3, 6))
-        mine = c.pointer(batch, b.mul(args[1], INT64(N * length)))
-        aims = _rows(c, sums, args[2], list_of, args[4], N, length)
-        factor = c.fill(args[5], c.lanes)
-        for n, aim in enumerate(aims):
-            for begin, lanes in c.pieces(length):
-                term = c.truncate(b.fmul(factor, c.load(mine, n * length + begin, lanes)))
-                c.store(b.fadd(c.load(aim, begin, lanes), term), aim, begin)
-        return context.get_dummy_value()
-
-    ints = types.int64
-    return types.void(phi, ints, starts, coordinates, ints, types.float64, totals, constants), code
+    b = c.builder
+    N, R, _ = constants
+    length = c.padded(R)
+    mine = c.pointer(phi, b.mul(k, INT64(N * length)))
+    factor = c.fill(slope, c.lanes)
+    for n, aim in enumerate(_rows(c, totals, starts, coordinates, w, N, length)):
+        for begin, lanes in c.pieces(length):
+            term = c.truncate(b.fmul(factor, c.load(mine, n * length + begin, lanes)))
+            c.store(b.fadd(c.load(aim, begin, lanes), term), aim, begin)
 
 
-@intrinsic
-def clipped_slopes(typingctx: Any, values: Any, sums: Any, limit: Any, steps: Any, slopes: Any) -> Any:
+@emits
+def clipped_slopes(c: Code, values: Any, sums: Any, limit: Any, steps: Any, slopes: Any) -> None:
     """slopes = 2 e (limit / max(2 |e| |phi|, limit) steps) for a batch: `shrinking` on four entries at a time.
 
     e = values - xhat. An entry that the reference kernel leaves out gets zero.
     """
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, types.float64)
-        lanes, kind = c.lanes, ir.VectorType(ir.DoubleType(), c.lanes)
-        observed, pairs, out = (data_of(context, b, signature.args[k], args[k]) for k in (0, 1, 4))
-        limit, steps = c.fill(args[2], lanes), c.fill(args[3], lanes)
-        most = b.fmul(limit, ir.Constant(kind, [MOST_SHRINKING] * lanes))
-        least = ir.Constant(kind, [LEAST_SQUARED] * lanes)
-        root, size = (
-            declared(b.module, ir.FunctionType(kind, [kind]), f"llvm.{name}.v{lanes}f64") for name in ("sqrt", "fabs")
-        )
-
-        def picked(first: Any, other: Any, begin: int) -> Any:
-            places = ir.Constant(ir.VectorType(INT32, lanes), [begin + 2 * lane for lane in range(lanes)])
-            return b.shuffle_vector(first, other, places)
-
-        for begin in range(0, BATCH, lanes):
-            low, high = (c.load(pairs, 2 * begin + half * lanes, lanes) for half in (0, 1))
-            slope, squared = b.fsub(c.load(observed, begin, lanes), picked(low, high, 0)), picked(low, high, 1)
-            slope = b.fadd(slope, slope)
-            norm = b.fmul(b.call(size, [slope]), b.call(root, [squared]))
-            larger = b.select(b.fcmp_ordered(">", norm, limit), norm, limit)
-            slope = b.fmul(slope, b.fmul(b.fdiv(limit, larger), steps))
-            in_range = b.and_(b.fcmp_ordered("<", norm, most), b.fcmp_ordered(">=", squared, least))
-            c.store(b.select(in_range, slope, c.zero(lanes)), out, begin)
-        return context.get_dummy_value()
-
-    double = types.float64
-    return types.void(values, sums, double, double, slopes), code
+    b, lanes, kind = c.builder, c.lanes, ir.VectorType(c.number, c.lanes)
+    limit, steps = c.fill(limit, lanes), c.fill(steps, lanes)
+    most = b.fmul(limit, ir.Constant(kind, [MOST_SHRINKING] * lanes))
+    least = ir.Constant(kind, [LEAST_SQUARED] * lanes)
+    root, size = (
+        declared(b.module, ir.FunctionType(kind, [kind]), f"llvm.{name}.v{lanes}f64") for name in ("sqrt", "fabs")
+    )
+    for begin in range(0, BATCH, lanes):
+        low, high = (c.load(sums, 2 * begin + half * lanes, lanes) for half in (0, 1))
+        xhat, squared = (c.picked(low, high, [*range(first, 2 * lanes, 2)]) for first in (0, 1))
+        slope = b.fsub(c.load(values, begin, lanes), xhat)
+        slope = b.fadd(slope, slope)
+        norm = b.fmul(b.call(size, [slope]), b.call(root, [squared]))
+        larger = b.select(b.fcmp_ordered(">", norm, limit), norm, limit)
+        slope = b.fmul(slope, b.fmul(b.fdiv(limit, larger), steps))
+        in_range = b.and_(b.fcmp_ordered("<", norm, most), b.fcmp_ordered(">=", squared, least))
+        c.store(b.select(in_range, slope, c.zero(lanes)), slopes, begin)
 
 
 def _rows(c: Code, base: Any, starts: Any, coordinates: Any, w: Any, N: int, length: int) -> list[Any]:

@@ -10,31 +10,37 @@ Features are gathered in batches that stay in the nearest cache; the lower trian
 rows and vectors at a time; several rows are solved at once (systems.py).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
 
 from tensorveil.arrays import Coordinates, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fast.systems import SYSTEMS_BYTES, solve_systems
-from tensorveil.kernels.vectors import (
-    AHEAD,
-    INT32,
-    INT64,
-    Code,
-    Constants,
-    alloca,
-    data_of,
-    for_range,
-    intrinsic,
-    numpy_type,
-    padded,
-)
+from tensorveil.kernels.vectors import AHEAD, INT32, INT64, Code, Constants, alloca, emits, for_range
 
 BATCH = 128  # entries whose features are gathered at a time
 MOST_SUMS = 12  # vectors of sums kept in registers: the other four hold what is added
+
+
+class ModeRows(NamedTuple):
+    """The rows of a mode, and its entries in their order; rows have the padded `length`, D numbers of it used.
+
+    The entries of row i are begins[i] to begins[i + 1] of `others` (coordinates in the other modes) and `values`. Rows
+    of this mode begin at own_start in `parameters`, those of the others at `starts`.
+    """
+
+    parameters: Any
+    starts: Any
+    own_start: int
+    others: Coordinates
+    values: Any
+    mean: Any
+    begins: Integers
+    constants: Constants  # modes, rank, and whether rows hold an offset
+    length: int
+    D: int
 
 
 def entry_rows(c: Code, base: Any, starts: Any, entry: Any, count: int, words: int, length: int) -> list[Any]:
@@ -45,55 +51,34 @@ def entry_rows(c: Code, base: Any, starts: Any, entry: Any, count: int, words: i
     return [c.row(base, starts, entry, m, length) for m in range(count)]
 
 
-@intrinsic
-def gather(
-    typingctx: Any,
-    parameters: Any,
-    starts: Any,
-    others: Any,
-    values: Any,
-    mean: Any,
-    begin: Any,
-    count: Any,
-    P: Any,
-    g: Any,
-    constants: Any,
-) -> Any:
-    """P[w] = phi of the next `count` entries, g += sum of t phi; starts[m] of the modes that are not being solved."""
-    N, R, offset = constants.numbers
-    number = parameters.dtype
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, number)
-        length = padded(R + offset, numpy_type(number))
-        arrays = [data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 3, 7, 8)]
-        base, list_of_others, list_of_values, batch, right = arrays
-        pieces = c.pieces(length)
-        sums = [alloca(b, ir.VectorType(c.number, lanes)) for _, lanes in pieces]
+@emits
+def gather(c: Code, mode: Any, begin: Any, count: Any, P: Any, g: Any) -> None:
+    """P[w] = phi of the next `count` entries, g += sum of t phi."""
+    b = c.builder
+    N, R, offset = mode.constants
+    length = c.padded(R + offset)
+    pieces = c.pieces(length)
+    sums = [alloca(b, ir.VectorType(c.number, lanes)) for _, lanes in pieces]
+    for place, (first, lanes) in zip(sums, pieces, strict=True):
+        b.store(c.load(g, first, lanes), place)
+    mine = b.gep(mode.others, [b.mul(begin, INT64(N - 1))], source_etype=INT32)
+    values = c.pointer(mode.values, begin)
+    with for_range(b, count) as loop:
+        entry = b.gep(mine, [b.mul(loop.index, INT64(N - 1))], source_etype=INT32)
+        rows = entry_rows(c, mode.parameters, mode.starts, entry, N - 1, N - 1, length)
+        t = b.fsub(c.load_one(values, loop.index), mode.mean)
+        if offset:
+            for one in rows:
+                t = b.fsub(t, c.load_one(one, R))
+        out = c.pointer(P, b.mul(loop.index, INT64(length)))
         for place, (first, lanes) in zip(sums, pieces, strict=True):
-            b.store(c.load(right, first, lanes), place)
-        mine = b.gep(list_of_others, [b.mul(args[5], INT64(N - 1))], source_etype=INT32)
-        my_values = c.pointer(list_of_values, args[5])
-        with for_range(b, args[6]) as loop:
-            entry = b.gep(mine, [b.mul(loop.index, INT64(N - 1))], source_etype=INT32)
-            rows = entry_rows(c, base, args[1], entry, N - 1, N - 1, length)
-            t = b.fsub(c.load_one(my_values, loop.index), args[4])
-            if offset:
-                for one in rows:
-                    t = b.fsub(t, c.load_one(one, R))
-            out = c.pointer(batch, b.mul(loop.index, INT64(length)))
-            for place, (first, lanes) in zip(sums, pieces, strict=True):
-                phi = c.product([c.load(one, first, lanes) for one in rows])
-                if offset and first <= R < first + lanes:
-                    phi = b.insert_element(phi, ir.Constant(c.number, 1.0), INT32(R - first))
-                c.store(phi, out, first)
-                b.store(c.fma(c.fill(t, lanes), phi, b.load(place)), place)
-        for place, (first, _) in zip(sums, pieces, strict=True):
-            c.store(b.load(place), right, first)
-        return context.get_dummy_value()
-
-    ints = types.int64
-    return types.void(parameters, starts, others, values, number, ints, ints, P, g, constants), code
+            phi = c.product([c.load(one, first, lanes) for one in rows])
+            if offset and first <= R < first + lanes:
+                phi = b.insert_element(phi, ir.Constant(c.number, 1.0), INT32(R - first))
+            c.store(phi, out, first)
+            b.store(c.fma(c.fill(t, lanes), phi, b.load(place)), place)
+    for place, (first, _) in zip(sums, pieces, strict=True):
+        c.store(b.load(place), g, first)
 
 
 def triangle_tiles(rows: int, lanes: int, vectors: int) -> list[tuple[int, int, int, int]]:
@@ -112,60 +97,39 @@ def triangle_tiles(rows: int, lanes: int, vectors: int) -> list[tuple[int, int, 
     return found
 
 
-@intrinsic
-def add_gram(typingctx: Any, P: Any, count: Any, H: Any, constants: Any) -> Any:
+@emits
+def add_gram(c: Code, P: Any, count: Any, H: Any, constants: Any) -> None:
     """H += P^T P, lower triangle, over the first `count` rows of P; rows of H and P have the padded length."""
-    _, R, offset = constants.numbers
-    number = P.dtype
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, number)
-        length = padded(R + offset, numpy_type(number))
-        batch, matrix = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2))
-        pieces = c.pieces(length)
-        for first, high, vector, width in triangle_tiles(R + offset, c.lanes, len(pieces)):
-            mine = pieces[vector : vector + width]
-            sums = [[alloca(b, ir.VectorType(c.number, lanes)) for _, lanes in mine] for _ in range(high)]
+    b = c.builder
+    _, R, offset = constants
+    length = c.padded(R + offset)
+    pieces = c.pieces(length)
+    for first, high, vector, width in triangle_tiles(R + offset, c.lanes, len(pieces)):
+        mine = pieces[vector : vector + width]
+        sums = [[alloca(b, ir.VectorType(c.number, lanes)) for _, lanes in mine] for _ in range(high)]
+        for a in range(high):
+            for place, (begin, lanes) in zip(sums[a], mine, strict=True):
+                b.store(c.load(H, (first + a) * length + begin, lanes), place)
+        with for_range(b, count) as loop:
+            one = c.pointer(P, b.mul(loop.index, INT64(length)))
+            vectors = [c.load(one, *piece) for piece in mine]
             for a in range(high):
-                for place, (begin, lanes) in zip(sums[a], mine, strict=True):
-                    b.store(c.load(matrix, (first + a) * length + begin, lanes), place)
-            with for_range(b, args[1]) as loop:
-                one = c.pointer(batch, b.mul(loop.index, INT64(length)))
-                vectors = [c.load(one, *piece) for piece in mine]
-                for a in range(high):
-                    left = c.load_one(one, first + a)
-                    for place, value in zip(sums[a], vectors, strict=True):
-                        b.store(c.fma(c.fill(left, value.type.count), value, b.load(place)), place)
-            for a in range(high):
-                for place, (begin, _) in zip(sums[a], mine, strict=True):
-                    c.store(b.load(place), matrix, (first + a) * length + begin)
-        return context.get_dummy_value()
-
-    return types.void(P, types.int64, H, constants), code
+                left = c.load_one(one, first + a)
+                for place, value in zip(sums[a], vectors, strict=True):
+                    b.store(c.fma(c.fill(left, value.type.count), value, b.load(place)), place)
+        for a in range(high):
+            for place, (begin, _) in zip(sums[a], mine, strict=True):
+                c.store(b.load(place), H, (first + a) * length + begin)
 
 
 @compiled
-def solve_rows(
-    parameters: Any,
-    starts: Any,
-    own_start: int,
-    others: Coordinates,
-    values: Any,
-    mean: Any,
-    begins: Integers,
-    constants: Constants,
-    length: int,
-    first: int,
-    last: int,
-    D: int,
-    ridges: Any,
-) -> float:
+def solve_rows(mode: ModeRows, first: int, last: int, ridges: Any) -> float:
     """Set rows first to last of a factor matrix to their ridge solutions; returns their effective number of parameters.
 
-    The entries of row i are begins[i] to begins[i + 1] of `others` (coordinates in the other modes) and `values`;
     ridges[d] is added to the diagonal. A row without entries becomes zero; one whose matrix is not positive definite in
     floating-point arithmetic stays. The effective number is sum over rows of tr(H (H + ridges)^-1).
     """
+    values, begins, length, D = mode.values, mode.begins, mode.length, mode.D
     S = SYSTEMS_BYTES // values.itemsize
     P = np.empty(BATCH * length, values.dtype)
     H = np.empty(D * length, values.dtype)
@@ -182,8 +146,8 @@ def solve_rows(
         g[:] = 0.0
         for begin in range(begins[i], begins[i + 1], BATCH):
             count = min(BATCH, begins[i + 1] - begin)
-            gather(parameters, starts, others, values, mean, begin, count, P, g, constants)
-            add_gram(P, count, H, constants)
+            gather(mode, begin, count, P, g)
+            add_gram(P, count, H, mode.constants)
         for a in range(D):
             for b in range(a + 1):
                 many[(a * D + b) * S + system] = H[a * length + b]
@@ -201,63 +165,43 @@ def solve_rows(
             for done in range(system + 1):
                 if good[done] > 0.0:
                     effective += D - traces[done]
-                    row = own_start + (i - system + done) * length
+                    row = mode.own_start + (i - system + done) * length
                     for a in range(D):
-                        parameters[row + a] = right[a * S + done]
+                        mode.parameters[row + a] = right[a * S + done]
     return effective
 
 
-@intrinsic
-def residual(
-    typingctx: Any, parameters: Any, starts: Any, others: Any, values: Any, mean: Any, w: Any, own: Any, constants: Any
-) -> Any:
+@emits
+def residual(c: Code, mode: Any, w: Any, own: Any) -> Any:
     """x_w - mean - offsets - xhat_w, with the row of the sorted mode beginning at `own`."""
-    N, R, offset = constants.numbers
-    number = parameters.dtype
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, number)
-        length = padded(R + offset, numpy_type(number))
-        base, list_of_others, list_of_values = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 3))
-        entry = b.gep(list_of_others, [b.mul(args[5], INT64(N - 1))], source_etype=INT32)
-        rows = [*entry_rows(c, base, args[1], entry, N - 1, N - 1, length), c.pointer(base, args[6])]
-        t = b.fsub(c.load_one(list_of_values, args[5]), args[4])
-        if offset:
-            for one in rows:
-                t = b.fsub(t, c.load_one(one, R))
-        products = []
-        for first, lanes in c.pieces(length):
-            value = c.product([c.load(one, first, lanes) for one in rows])
-            if offset and first <= R < first + lanes:
-                value = b.insert_element(value, ir.Constant(c.number, 0.0), INT32(R - first))
-            products.append(value)
-        return b.fsub(t, c.sum(products))
-
-    ints = types.int64
-    return number(parameters, starts, others, values, number, ints, ints, constants), code
+    b = c.builder
+    N, R, offset = mode.constants
+    length = c.padded(R + offset)
+    entry = b.gep(mode.others, [b.mul(w, INT64(N - 1))], source_etype=INT32)
+    others = entry_rows(c, mode.parameters, mode.starts, entry, N - 1, N - 1, length)
+    rows = [*others, c.pointer(mode.parameters, own)]
+    t = b.fsub(c.load_one(mode.values, w), mode.mean)
+    if offset:
+        for one in rows:
+            t = b.fsub(t, c.load_one(one, R))
+    products = []
+    for first, lanes in c.pieces(length):
+        value = c.product([c.load(one, first, lanes) for one in rows])
+        if offset and first <= R < first + lanes:
+            value = b.insert_element(value, ir.Constant(c.number, 0.0), INT32(R - first))
+        products.append(value)
+    return b.fsub(t, c.sum(products))
 
 
 @compiled
-def sum_residuals(
-    parameters: Any,
-    starts: Any,
-    own_start: int,
-    others: Coordinates,
-    values: Any,
-    mean: Any,
-    begins: Integers,
-    constants: Constants,
-    length: int,
-    first: int,
-    last: int,
-) -> tuple[float, float]:
+def sum_residuals(mode: ModeRows, first: int, last: int) -> tuple[float, float]:
     """Sum and sum of squares of the residuals of all entries of rows first to last."""
     total = 0.0
     squares = 0.0
     for i in range(first, last):
-        own = own_start + i * length
-        for w in range(begins[i], begins[i + 1]):
-            e = np.float64(residual(parameters, starts, others, values, mean, w, own, constants))
+        own = mode.own_start + i * mode.length
+        for w in range(mode.begins[i], mode.begins[i + 1]):
+            e = np.float64(residual(mode, w, own))
             total += e
             squares += e * e
     return total, squares

@@ -6,96 +6,65 @@ An array holds one number of all systems, then the next number of all systems; t
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
 
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.vectors import INT64, Code, alloca, data_of, declared, for_range, intrinsic
+from tensorveil.kernels.vectors import INT64, Code, alloca, declared, emits, for_range
 
 SYSTEMS_BYTES = 64  # of one number of all systems that are solved at once
 
 
 def _systems(c: Code) -> list[tuple[int, int]]:
     """Vectors of one number of all systems."""
-    lanes = SYSTEMS_BYTES // c.bytes
-    return [(begin, c.lanes) for begin in range(0, lanes, c.lanes)]
+    return c.pieces(SYSTEMS_BYTES // c.bytes)
 
 
-@intrinsic
+def _number(c: Code, array: Any, place: Any) -> Any:
+    """Where a number of all systems is."""
+    return c.pointer(array, c.builder.mul(place, INT64(SYSTEMS_BYTES // c.bytes)))
+
+
+@emits
 def subtract_products(
-    typingctx: Any,
-    A: Any,
-    target: Any,
-    B: Any,
-    one: Any,
-    one_step: Any,
-    C: Any,
-    other: Any,
-    other_step: Any,
-    count: Any,
-) -> Any:
+    c: Code, A: Any, target: Any, B: Any, one: Any, one_step: Any, C: Any, other: Any, other_step: Any, count: Any
+) -> None:
     """A[target] -= sum over c < count of B[one + c one_step] C[other + c other_step], in all systems at once."""
-    number = A.dtype
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, number)
-        lanes = SYSTEMS_BYTES // c.bytes
-        base, left, right = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 5))
-        aim = c.pointer(base, b.mul(args[1], INT64(lanes)))
-        sums = [alloca(b, ir.VectorType(c.number, size)) for _, size in _systems(c)]
+    b = c.builder
+    aim = _number(c, A, target)
+    sums = [alloca(b, ir.VectorType(c.number, size)) for _, size in _systems(c)]
+    for place, piece in zip(sums, _systems(c), strict=True):
+        b.store(c.load(aim, *piece), place)
+    with for_range(b, count) as loop:
+        first = _number(c, B, b.add(one, b.mul(loop.index, one_step)))
+        second = _number(c, C, b.add(other, b.mul(loop.index, other_step)))
         for place, piece in zip(sums, _systems(c), strict=True):
-            b.store(c.load(aim, *piece), place)
-        with for_range(b, args[8]) as loop:
-            first = c.pointer(left, b.mul(b.add(args[3], b.mul(loop.index, args[4])), INT64(lanes)))
-            second = c.pointer(right, b.mul(b.add(args[6], b.mul(loop.index, args[7])), INT64(lanes)))
-            for place, piece in zip(sums, _systems(c), strict=True):
-                minus = b.fsub(ir.Constant(ir.VectorType(c.number, piece[1]), [-0.0] * piece[1]), c.load(first, *piece))
-                b.store(c.fma(minus, c.load(second, *piece), b.load(place)), place)
-        for place, piece in zip(sums, _systems(c), strict=True):
-            c.store(b.load(place), aim, piece[0])
-        return context.get_dummy_value()
-
-    ints = types.int64
-    return types.void(A, ints, B, ints, ints, C, ints, ints, ints), code
+            minus = b.fsub(ir.Constant(ir.VectorType(c.number, piece[1]), [-0.0] * piece[1]), c.load(first, *piece))
+            b.store(c.fma(minus, c.load(second, *piece), b.load(place)), place)
+    for place, piece in zip(sums, _systems(c), strict=True):
+        c.store(b.load(place), aim, piece[0])
 
 
-@intrinsic
-def multiply(typingctx: Any, A: Any, target: Any, B: Any, other: Any) -> Any:
+@emits
+def multiply(c: Code, A: Any, target: Any, B: Any, other: Any) -> None:
     """A[target] *= B[other], in all systems."""
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, A.dtype)
-        lanes = SYSTEMS_BYTES // c.bytes
-        base, right = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2))
-        aim, by = c.pointer(base, b.mul(args[1], INT64(lanes))), c.pointer(right, b.mul(args[3], INT64(lanes)))
-        for piece in _systems(c):
-            c.store(b.fmul(c.load(aim, *piece), c.load(by, *piece)), aim, piece[0])
-        return context.get_dummy_value()
-
-    return types.void(A, types.int64, B, types.int64), code
+    aim, by = _number(c, A, target), _number(c, B, other)
+    for piece in _systems(c):
+        c.store(c.builder.fmul(c.load(aim, *piece), c.load(by, *piece)), aim, piece[0])
 
 
-@intrinsic
-def inverse_root(typingctx: Any, A: Any, target: Any, good: Any) -> Any:
+@emits
+def inverse_root(c: Code, A: Any, target: Any, good: Any) -> None:
     """A[target] = 1 / sqrt(A[target]) in all systems; where that is not above 0, 0, and good = 0."""
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, A.dtype)
-        lanes = SYSTEMS_BYTES // c.bytes
-        base, flags = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2))
-        aim = c.pointer(base, b.mul(args[1], INT64(lanes)))
-        for first, size in _systems(c):
-            kind = ir.VectorType(c.number, size)
-            letter = "f64" if c.bytes == 8 else "f32"
-            root = declared(b.module, ir.FunctionType(kind, [kind]), f"llvm.sqrt.v{size}{letter}")
-            value = c.load(aim, first, size)
-            one, zero = ir.Constant(kind, [1.0] * size), c.zero(size)
-            right = b.fcmp_ordered(">", value, zero)
-            result = b.fdiv(one, b.call(root, [b.select(right, value, one)]))
-            c.store(b.select(right, result, zero), aim, first)
-            c.store(b.select(right, c.load(flags, first, size), zero), flags, first)
-        return context.get_dummy_value()
-
-    return types.void(A, types.int64, good), code
+    b = c.builder
+    aim = _number(c, A, target)
+    for first, size in _systems(c):
+        kind = ir.VectorType(c.number, size)
+        root = declared(b.module, ir.FunctionType(kind, [kind]), f"llvm.sqrt.v{size}f{8 * c.bytes}")
+        value = c.load(aim, first, size)
+        one, zero = ir.Constant(kind, [1.0] * size), c.zero(size)
+        right = b.fcmp_ordered(">", value, zero)
+        result = b.fdiv(one, b.call(root, [b.select(right, value, one)]))
+        c.store(b.select(right, result, zero), aim, first)
+        c.store(b.select(right, c.load(good, first, size), zero), good, first)
 
 
 @compiled

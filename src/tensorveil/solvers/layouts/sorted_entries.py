@@ -128,11 +128,11 @@ class SortedEntries:
         parts = len(mine.cuts) - 1
         found: list[Any] = [None] * parts
         entries = (packed, others, starts[mode], mine.others, mine.values, self.dtype(mean), mine.begins)
+        rows = ridge.ModeRows(*entries, constants, length, D)
 
         def work(thread: int) -> None:
             for part in range(thread, parts, self.threads):
-                first, last = int(mine.cuts[part]), int(mine.cuts[part + 1])
-                found[part] = kernel(*entries, constants, length, first, last, *((D, *more) if more else ()))
+                found[part] = kernel(rows, int(mine.cuts[part]), int(mine.cuts[part + 1]), *more)
 
         run_apart(work, self.threads)
         return found
