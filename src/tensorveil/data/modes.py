@@ -1,14 +1,12 @@
 """Names and labels of the modes of a tensor, as a caller gives them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from tensorveil.arrays import Labels
 from tensorveil.errors import InputError
-
-Labels = NDArray[Any]
 
 
 def checked_public(names: Sequence[str], modes: Sequence[str]) -> tuple[str, ...]:

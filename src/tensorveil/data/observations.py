@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
-from tensorveil.arrays import Floats
+from tensorveil.arrays import Coordinates, Floats, Labels
 from tensorveil.data import cells, merging, tables
 from tensorveil.data import modes as tensor_modes
 from tensorveil.errors import InputError
-
-Labels = NDArray[Any]
 
 DUPLICATES = ("error", "keep", "mean")
 
@@ -150,7 +148,7 @@ class Observations:
         )
 
     @property
-    def coordinates(self) -> NDArray[np.uint32]:
+    def coordinates(self) -> Coordinates:
         """Indices, one row per entry; read-only."""
         return self._coordinates
 
@@ -322,7 +320,7 @@ class Observations:
         other._value_name = value
         return other
 
-    def _replace(self, coordinates: NDArray[np.uint32], values: Floats) -> Observations:
+    def _replace(self, coordinates: Coordinates, values: Floats) -> Observations:
         """A copy with other entries, which have been checked before."""
         if len(values) == 0:
             raise InputError("observations must hold at least one entry, got none; choose at least one row")

@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tensorveil import checks
-from tensorveil.arrays import Floats, Integers
+from tensorveil.arrays import Floats, Integers, Labels
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Labels = NDArray[Any]
 
 
 def arrow_table(table: Any) -> pa.Table:

@@ -88,7 +88,7 @@ class Code:
 
     def padded(self, R: int) -> int:
         """`padded` for numbers of this type."""
-        return -(-R // self.lanes) * self.lanes
+        return int(-(-R // self.lanes) * self.lanes)
 
     def pieces(self, length: int) -> list[tuple[int, int]]:
         """(begin, lanes) of the vectors that make up a row of a padded length."""

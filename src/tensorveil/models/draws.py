@@ -152,11 +152,9 @@ class PosteriorDraws:
 
     def _shortest_run(self, coordinates: Coordinates, offsets: Offsets, share: float) -> Floats:
         """The first and the last level of the shortest run of levels with at least this chance."""
-        from scipy.special import ndtr
-
         means = self.latent_means(coordinates, offsets)
         cuts, sigmas = self.knots[:, 1:-1].T, self.sigmas[:, None]
-        below = [ndtr((cut[:, None] - means) / sigmas).mean(axis=0) for cut in cuts]
+        below = [_below((cut[:, None] - means) / sigmas).mean(axis=0) for cut in cuts]
         ends = np.vstack([np.zeros(len(coordinates)), *below, np.ones(len(coordinates))])
         count = len(self.low)
         runs = np.array([(first, last) for first in range(count) for last in range(first, count)])
@@ -167,8 +165,6 @@ class PosteriorDraws:
 
     def _quantiles(self, coordinates: Coordinates, offsets: Offsets, tails: tuple[float, float]) -> Floats:
         """Quantiles of the mixture of all draws, by bisection between the lowest and the highest value."""
-        from scipy.special import ndtr
-
         means = self.latent_means(coordinates, offsets)
         ends = np.column_stack([self.low, self.high]).ravel()
         found = []
@@ -180,7 +176,7 @@ class PosteriorDraws:
                 below = np.zeros(len(coordinates))
                 for row, sigma, knots in zip(means, self.sigmas, self.knots, strict=True):
                     latent = np.interp(middle, ends, np.repeat(knots, 2)[1:-1], left=-np.inf, right=np.inf)
-                    below += ndtr((latent - row) / sigma)
+                    below += _below((latent - row) / sigma)
                 above = below < tail * len(self)
                 low, high = np.where(above, middle, low), np.where(above, high, middle)
             places = (low + high) / 2
@@ -215,10 +211,8 @@ class PosteriorDraws:
 
 def expected_values(means: Floats, sigma: float, knots: Floats, low: Floats, high: Floats) -> Floats:
     """Expected value of a latent number N(mean, sigma^2), for each mean: sums of integrals of lines between knots."""
-    from scipy.special import ndtr
-
     z = (knots[:, None] - means) / sigma
-    below, density = ndtr(z), np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    below, density = _below(z), np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     chances = np.diff(below, axis=0)
     beyond = (means - knots[:-1, None]) * chances - sigma * np.diff(density, axis=0)  # beyond the knot before
     slopes = (high - low) / np.maximum(np.diff(knots), 1e-12)
@@ -226,6 +220,7 @@ def expected_values(means: Floats, sigma: float, knots: Floats, low: Floats, hig
 
 
 def _below(places: Floats) -> Floats:
+    """Chances that a standard normal number is below these places."""
     from scipy.special import ndtr
 
     return np.asarray(ndtr(places))

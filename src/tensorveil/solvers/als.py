@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Self, final
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tensorveil import checks
 from tensorveil.arrays import Coordinates, Floats
@@ -30,7 +29,7 @@ from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start, update_blocks
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries, mode_variances
 from tensorveil.solvers.layouts.strata import sensible_threads
-from tensorveil.solvers.parallel_sgd import ParallelSGD
+from tensorveil.solvers.parallel_sgd import PRECISIONS, ModelWithOffsets, ParallelSGD
 from tensorveil.solvers.variances import believable, between_variance, excess_variance, mean_square
 
 MULTIPLIERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the rule's penalty, tried on held-out observations
@@ -42,15 +41,14 @@ RANDOM_STARTS = 2  # besides the spectral one
 LARGE = 2**19  # from here on the start is a few passes of descent: eigenvectors take too long
 START_PASSES = 6
 LARGEST_TRIED = 2**22  # no penalty is tried on held-out observations beyond: copies of parts, and many sweeps
-PRECISIONS = {"single": np.float32, "double": np.float64}
 MOST_OF_SIGNAL = 1.5  # factors that vary more than this times the signal, or its limit, have taken noise for it
 FLOOR = 1e-12  # of the variance of the values: the least residual variance, so that every matrix can be factorized
 
 
 @final
-@dataclass(frozen=True)
-class ALSRun:
-    """The result of ALS: prediction = offsets + model.
+@dataclass(frozen=True, eq=False)
+class ALSRun(ModelWithOffsets):
+    """The result of ALS.
 
     Attributes
     ----------
@@ -60,16 +58,8 @@ class ALSRun:
     residual_variance : estimated variance of an observation about its prediction
     """
 
-    model: FactorModel
-    offsets: Offsets
-    loss: Floats
     multiplier: float
     residual_variance: float
-
-    def predict(self, coordinates: ArrayLike) -> Floats:
-        """Predicted values at integer coordinates, one row per entry."""
-        where = checks.coordinates(coordinates, self.model.shape)
-        return self.offsets.at(where) + self.model.predict(where)
 
 
 @final

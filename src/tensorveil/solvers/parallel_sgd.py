@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
-from tensorveil.arrays import Floats
+from tensorveil.arrays import Coordinates, Floats
 from tensorveil.data.observations import Observations
 from tensorveil.errors import DivergenceError
 from tensorveil.models.factor_model import FactorModel, ModelFamily
@@ -28,10 +28,24 @@ CHUNK = 2**20
 MOST_RESTARTS = 8  # each with half the learning rate
 
 
+@dataclass(frozen=True, eq=False)
+class ModelWithOffsets:
+    """What a solver gives: prediction = offsets + model, and the loss after or during each pass."""
+
+    model: FactorModel
+    offsets: Offsets
+    loss: Floats
+
+    def predict(self, coordinates: ArrayLike) -> Floats:
+        """Predicted values at integer coordinates, one row per entry."""
+        where = checks.coordinates(coordinates, self.model.shape)
+        return self.offsets.at(where) + self.model.predict(where)
+
+
 @final
 @dataclass(frozen=True, eq=False)
-class ParallelSGDRun:
-    """What a run gives: prediction = offsets (a single constant) + model.
+class ParallelSGDRun(ModelWithOffsets):
+    """The result of descent; its offsets are a single constant.
 
     Attributes
     ----------
@@ -40,16 +54,8 @@ class ParallelSGDRun:
     learning_rate : learning rate of the first iteration: the requested one, halved each time descent diverged
     """
 
-    model: FactorModel
-    offsets: Offsets
-    loss: Floats
     threads: int
     learning_rate: float
-
-    def predict(self, coordinates: ArrayLike) -> Floats:
-        """Predicted values at integer coordinates, one row per entry."""
-        where = checks.coordinates(coordinates, self.model.shape)
-        return self.offsets.at(where) + self.model.predict(where)
 
 
 @final
@@ -121,7 +127,7 @@ class ParallelSGD:
 
     def solve_entries(
         self,
-        coordinates: NDArray[np.uint32],
+        coordinates: Coordinates,
         values: Floats,
         shape: tuple[int, ...],
         family: ModelFamily,

@@ -12,18 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tensorveil import checks
-from tensorveil.arrays import Integers
+from tensorveil.arrays import Integers, Labels
 from tensorveil.data import tables
 from tensorveil.data.readers import time_bins
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Labels = NDArray[Any]
 
 
 def coordinates_of(

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.arrays import Integers
+from tensorveil.arrays import Flags, Integers
 from tensorveil.data import tables
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Mask = NDArray[np.bool_]
 
 # how a bin's label is written
 PATTERNS = {
@@ -36,7 +34,7 @@ LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59
 PARTS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def bin_numbers(column: Any, kind: str, name: str) -> tuple[Integers, Mask]:
+def bin_numbers(column: Any, kind: str, name: str) -> tuple[Integers, Flags]:
     """The number of each time's bin, counted from 1970, and which rows hold a time.
 
     Numbers are seconds since 1970, texts are ISO dates or timestamps. Times with a time zone are converted to UTC;
@@ -82,7 +80,7 @@ def bin_labels(labels: Any, kind: str, name: str) -> NDArray[np.object_]:
     return np.array(texts, dtype=object)
 
 
-def epoch_seconds(column: Any, name: str) -> tuple[Integers, Mask]:
+def epoch_seconds(column: Any, name: str) -> tuple[Integers, Flags]:
     """Whole seconds since 1970 in UTC, rounded down, and which rows hold a time of the years 1 to 9999."""
     import pyarrow as pa
 
@@ -106,7 +104,7 @@ def epoch_seconds(column: Any, name: str) -> tuple[Integers, Mask]:
     return seconds, known
 
 
-def _of_numbers(column: Any) -> tuple[Integers, Mask]:
+def _of_numbers(column: Any) -> tuple[Integers, Flags]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -119,7 +117,7 @@ def _of_numbers(column: Any) -> tuple[Integers, Mask]:
     return np.floor(np.where(known, numbers, 0)).astype(np.int64), known
 
 
-def _of_dates(column: Any) -> tuple[Integers, Mask]:
+def _of_dates(column: Any) -> tuple[Integers, Flags]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -132,7 +130,7 @@ def _of_dates(column: Any) -> tuple[Integers, Mask]:
     return parts // PARTS_PER_SECOND[unit], known
 
 
-def _of_texts(column: Any) -> tuple[Integers, Mask]:
+def _of_texts(column: Any) -> tuple[Integers, Flags]:
     """Texts are all seconds or all ISO dates, whichever most rows are; the others hold no time.
 
     A text that is a number, such as 19980308, is never read as a date: what a cell means must not depend on other rows.
@@ -151,7 +149,7 @@ def _of_texts(column: Any) -> tuple[Integers, Mask]:
     return np.append(seconds, 0)[codes], np.append(known, np.False_)[codes]
 
 
-def _of_iso_texts(texts: pa.Array) -> tuple[Integers, Mask]:
+def _of_iso_texts(texts: pa.Array) -> tuple[Integers, Flags]:
     import pyarrow as pa
 
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # texts without and with a time zone
