@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.arrays import Floats, Integers
@@ -19,8 +20,6 @@ from tensorveil.data.readers.labels import coordinates_of
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tensorveil.data.observations import Observations
 
 
@@ -89,11 +88,8 @@ class Features:
 
 def public_inputs(features: Mapping[str, ArrayLike] | None) -> tuple[PublicInput, ...]:
     """Features as a certificate names them."""
-    found = []
-    for mode, given in (features or {}).items():
-        made = given if isinstance(given, Features) else Features.of_matrix(given, mode)
-        found.append(PublicInput(mode, made.name, made.columns, made.sha256))
-    return tuple(found)
+    made = {mode: _features(given, mode) for mode, given in (features or {}).items()}
+    return tuple(PublicInput(mode, one.name, one.columns, one.sha256) for mode, one in made.items())
 
 
 def features_for(observations: Observations, features: Mapping[str, Any]) -> dict[str, Features]:
@@ -120,13 +116,8 @@ def features_for(observations: Observations, features: Mapping[str, Any]) -> dic
     """
     if not isinstance(features, Mapping):
         raise InputError(f"features must map names of modes, got {type(features).__name__}; write {{mode: matrix}}")
-    names = list(observations.mode_names)
-    found = {}
-    for mode, given in features.items():
-        if mode not in names:
-            raise InputError(f"features must be of modes {names}, got {mode!r}; correct the name")
-        found[mode] = _features_of(given, observations, names.index(mode))
-    return found
+    names = observations.mode_names
+    return {mode: _features_of(given, observations, _number(mode, names)) for mode, given in features.items()}
 
 
 def standardised(
@@ -135,15 +126,8 @@ def standardised(
     """Features by mode number, centred and scaled: the squares of one index's numbers add up to 1 on average."""
     found: dict[int, Floats] = {}
     for name, given in dict(features or {}).items():
-        if name not in mode_names:
-            raise InputError(f"features must be of modes {list(mode_names)}, got {name!r}; correct the name")
-        mode = list(mode_names).index(name)
-        matrix = (given if isinstance(given, Features) else Features.of_matrix(given, name)).matrix
-        if len(matrix) != shape[mode]:
-            raise InputError(
-                f"features of {name!r} must be a finite matrix with {shape[mode]} rows, one per index, "
-                f"got shape {matrix.shape}; give one row per index"
-            )
+        mode = _number(name, mode_names)
+        matrix = _features(given, name, shape[mode]).matrix
         spread = matrix.std(axis=0)
         varying = spread > 1e-12 * np.maximum(1.0, np.abs(matrix).max(axis=0, initial=0.0))
         if varying.any():
@@ -152,24 +136,32 @@ def standardised(
     return found
 
 
-def _features_of(given: Any, observations: Observations, mode: int) -> Features:
-    name = observations.mode_names[mode]
-    if isinstance(given, Features):
-        made = given
-    elif isinstance(given, str | os.PathLike):
-        return _from_file(Path(given), observations, mode)
-    elif isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__"):
-        table = tables.arrow_table(given)
-        matrix, columns = _matched(table, observations, mode, TABLE)
-        return Features(matrix, columns, TABLE, Features.of_matrix(matrix, name).sha256)
-    else:
-        made = Features.of_matrix(given, name)
-    if len(made.matrix) != observations.shape[mode]:
+def _number(name: str, mode_names: Sequence[str]) -> int:
+    """The number of a mode."""
+    if name not in mode_names:
+        raise InputError(f"features must be of modes {list(mode_names)}, got {name!r}; correct the name")
+    return list(mode_names).index(name)
+
+
+def _features(given: Any, name: str, rows: int | None = None) -> Features:
+    """Features, or those of a matrix, with as many rows as the mode has indices, where that is known."""
+    made = given if isinstance(given, Features) else Features.of_matrix(given, name)
+    if rows is not None and len(made.matrix) != rows:
         raise InputError(
-            f"features of {name!r} must be a matrix with {observations.shape[mode]} rows, one per index, "
-            f"got shape {made.matrix.shape}; give one row per index"
+            f"features of {name!r} must be a matrix with {rows} rows, one per index, got shape {made.matrix.shape}; "
+            "give one row per index"
         )
     return made
+
+
+def _features_of(given: Any, observations: Observations, mode: int) -> Features:
+    name = observations.mode_names[mode]
+    if isinstance(given, str | os.PathLike):
+        return _from_file(Path(given), observations, mode)
+    if not isinstance(given, Features) and (isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__")):
+        matrix, columns = _matched(tables.arrow_table(given), observations, mode, TABLE)
+        return Features(matrix, columns, TABLE, Features.of_matrix(matrix, name).sha256)
+    return _features(given, name, observations.shape[mode])
 
 
 def _from_file(path: Path, observations: Observations, mode: int) -> Features:
@@ -226,8 +218,6 @@ def _matched(table: pa.Table, observations: Observations, mode: int, source: str
 
 def _encoded(column: Any, name: str, source: str) -> tuple[list[str], Floats]:
     """Names and numbers of the columns: numbers as they are, and one column of zeros and ones per distinct text."""
-    import pyarrow as pa
-
     cells = tables.plain_column(column)
     kind = cells.type
     texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from tensorveil import checks
 from tensorveil.arrays import Floats, Integers, Labels
 from tensorveil.errors import InputError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 def arrow_table(table: Any) -> pa.Table:
     """An Arrow table, made from any kind of table that can be exported to Arrow."""
-    import pyarrow as pa
-
     if isinstance(table, pa.Table):
         return table
     if isinstance(table, Mapping):
@@ -71,8 +68,6 @@ def chosen_columns(
 
 def value_column(column: pa.ChunkedArray, name: str) -> Floats:
     """A column of numbers, none of them missing."""
-    import pyarrow as pa
-
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise InputError(f"the value column {name!r} must hold numbers, got {kind}; convert it first")
@@ -90,9 +85,6 @@ def value_column(column: pa.ChunkedArray, name: str) -> Floats:
 
 def encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple[Integers, Labels]:
     """Indices into the mode's labels, and the labels."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     column = plain_column(column)
     kind = column.type
     if column.null_count:
@@ -123,8 +115,6 @@ def encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple
 
 def check_label_kind(column: Any, name: str, *, numbers: bool = False) -> None:
     """Labels are texts, whole numbers, dates or timestamps; `numbers` to be compared with them may be floats."""
-    import pyarrow as pa
-
     kind = plain_column(column.slice(0, 0)).type
     known = (
         pa.types.is_string,
@@ -144,8 +134,6 @@ def check_label_kind(column: Any, name: str, *, numbers: bool = False) -> None:
 
 def sorted_labels(codes: Integers, labels: pa.Array) -> tuple[Integers, Labels]:
     """Labels sorted, and the codes renumbered to match; a code of -1 stays."""
-    import pyarrow.compute as pc
-
     order = pc.sort_indices(labels)
     ranks = np.full(len(labels) + 1, -1)
     ranks[order.to_numpy()] = np.arange(len(labels))
@@ -154,8 +142,6 @@ def sorted_labels(codes: Integers, labels: pa.Array) -> tuple[Integers, Labels]:
 
 def plain_column(column: Any) -> Any:
     """A column as Arrow's compute functions need it: dictionaries decoded, and views, which polars uses, copied."""
-    import pyarrow as pa
-
     if isinstance(column, pa.Array):
         column = pa.chunked_array([column])
     if pa.types.is_dictionary(column.type):
@@ -171,8 +157,6 @@ def distinct(column: Any) -> tuple[Integers, pa.Array]:
 
     The cells are in order of appearance, which is private: sort them before they become labels.
     """
-    import pyarrow as pa
-
     column = plain_column(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), -1), pa.array([], pa.string())
@@ -185,8 +169,6 @@ def distinct(column: Any) -> tuple[Integers, pa.Array]:
 
 def as_floats(column: Any) -> Floats:
     """Numbers of a numeric column, rounded to the nearest float; NaN where empty."""
-    import pyarrow as pa
-
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.string())  # a decimal of any precision has a nearest float
     numbers = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -195,9 +177,6 @@ def as_floats(column: Any) -> Floats:
 
 def text_numbers(texts: pa.Array) -> Floats:
     """Texts that are decimal numbers, as numbers; NaN for others."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     plain = pc.utf8_trim_whitespace(texts)
     known = pc.match_substring_regex(plain, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
     without_plus = pc.utf8_ltrim(pc.if_else(known, plain, "nan"), "+")
@@ -206,8 +185,6 @@ def text_numbers(texts: pa.Array) -> Floats:
 
 def numbers_of(column: Any, name: str) -> Floats:
     """A column of numbers or of texts of numbers; NaN where a row holds none."""
-    import pyarrow as pa
-
     column = plain_column(column)
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -220,8 +197,6 @@ def numbers_of(column: Any, name: str) -> Floats:
 
 def typed_labels(texts: pa.Array) -> pa.Array:
     """Whole numbers where every text is one in its plainest form (7, not 007 or +7), the texts otherwise."""
-    import pyarrow as pa
-
     try:
         numbers = texts.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -231,8 +206,6 @@ def typed_labels(texts: pa.Array) -> pa.Array:
 
 def _plain_texts(column: Any) -> Any:
     """Texts as Arrow's compute functions need them: views, which polars uses, copied."""
-    import pyarrow as pa
-
     if pa.types.is_string_view(column.type):
         return column.cast(pa.large_string())
     if pa.types.is_binary_view(column.type):
@@ -247,6 +220,4 @@ def label_array(labels: pa.Array) -> Labels:
 
 def odd_numbers(texts: pa.Array) -> Any:
     """Which texts are numbers in an unusual form, e.g. 007: these are probably names and not amounts."""
-    import pyarrow.compute as pc
-
     return pc.match_substring_regex(texts, r"^\s*(\+|[+-]?0\d)")

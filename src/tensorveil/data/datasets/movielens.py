@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import csv
 
 from tensorveil import checks
 from tensorveil.data.observations import Observations
@@ -139,9 +141,6 @@ def download_movielens(folder: str | os.PathLike[str], url: str = URL) -> Path:
 
 def _read(path: Path) -> NDArray[Any]:
     """Lines of user, film, rating, timestamp, separated by tabs."""
-    import pyarrow as pa
-    from pyarrow import csv
-
     names = ["user", "film", "rating", "timestamp"]
     try:
         table = csv.read_csv(

@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tensorveil import checks
@@ -22,9 +24,6 @@ from tensorveil.data.readers import time_bins
 from tensorveil.data.readers.labels import binned_positions, coordinates_of, index_numbers, label_list, positions
 from tensorveil.data.readers.sources import Asked, Reading, open_source
 from tensorveil.errors import InputError, SizeError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["coordinates_of", "read", "read_table"]
 
@@ -139,8 +138,6 @@ def read_table(path: FilePath, *, format: str | None = None, columns: Sequence[s
     A column of a text file holds whole numbers, or numbers, if all its cells are such, and texts otherwise; 007 is a
     text. Files .tns, .npz and .mat give columns mode_0, mode_1, ... of indices, as they are in the file, and value.
     """
-    import pyarrow as pa
-
     table = open_source(path, format, Asked(columns=_names("columns", columns), everything=True)).table
     return pa.table({name: _typed_column(table.column(name)) for name in table.column_names})
 
@@ -158,8 +155,6 @@ class _Mode:
 
 
 def _mode(source: Reading, name: str, size: int | None, given: Any, kind: str | None, first: int) -> _Mode:
-    import pyarrow as pa
-
     column = source.table.column(name)
     if kind is not None and (source.indexed or (size is not None and given is None)):
         raise InputError(
@@ -202,8 +197,6 @@ def _mode(source: Reading, name: str, size: int | None, given: Any, kind: str | 
 
 def _without_empty(codes: Integers, cells: pa.Array) -> tuple[Integers, pa.Array]:
     """Distinct cells without the empty text, whose rows get the code -1."""
-    import pyarrow.compute as pc
-
     filled = np.asarray(pc.not_equal(cells, "").to_numpy(zero_copy_only=False), dtype=np.bool_)
     if filled.all():
         return codes, cells
@@ -225,8 +218,6 @@ def _numbers(first: int, size: int, name: str) -> Integers | None:
 
 def _typed_column(column: Any) -> Any:
     """A column of texts, as numbers if all its cells are numbers, with nulls for empty cells."""
-    import pyarrow as pa
-
     if not pa.types.is_string(column.type):
         return column
     codes, texts = _without_empty(*tables.distinct(column))

@@ -9,9 +9,11 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from tensorveil import checks
@@ -19,9 +21,6 @@ from tensorveil.arrays import Integers, Labels
 from tensorveil.data import tables
 from tensorveil.data.readers import time_bins
 from tensorveil.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def coordinates_of(
@@ -86,8 +85,6 @@ def index_numbers(column: Any, name: str, first_index: int, size: int | None) ->
 
 def binned_positions(column: Any, kind: str, name: str, labels: Any) -> Integers:
     """The position of each time's bin among the labels; -1 where it is not one of them."""
-    import pyarrow as pa
-
     numbers, known = time_bins.bin_numbers(column, kind, name)
     codes, bins = tables.distinct(pa.array(numbers))
     texts = pa.array(time_bins.bin_texts(bins.to_numpy(), kind), pa.string())
@@ -97,9 +94,6 @@ def binned_positions(column: Any, kind: str, name: str, labels: Any) -> Integers
 
 def positions(cells: pa.Array, labels: Labels) -> Integers:
     """The position of each cell among the labels, -1 where it is not one of them; 7 is the label "7" but not "007"."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     known = pa.array(labels)
     if pa.types.is_temporal(cells.type) or pa.types.is_temporal(known.type):
         cells, known = _moments(cells, known)
@@ -114,8 +108,6 @@ def positions(cells: pa.Array, labels: Labels) -> Integers:
 
 def _moments(cells: pa.Array, known: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Both as timestamps in UTC, or as texts where that is not possible."""
-    import pyarrow as pa
-
     for kind in (pa.timestamp("ns"), pa.timestamp("us")):
         try:
             return _without_zone(cells).cast(kind), _without_zone(known).cast(kind)
@@ -128,8 +120,6 @@ def _moments(cells: pa.Array, known: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _without_zone(times: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
     return times.cast(pa.timestamp(times.type.unit)) if pa.types.is_timestamp(times.type) else times
 
 
@@ -175,7 +165,6 @@ def _in_utc(moment: dt.date) -> dt.date:
 
 def _labels_in(path: Path, name: str) -> Labels:
     """Labels in a file; in CSV and TSV a first cell that is the mode's name is a header."""
-    import pyarrow as pa
     from pyarrow import parquet
 
     ending = path.suffix.lower()

@@ -6,19 +6,16 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
+import pyarrow as pa
 
 from tensorveil import checks
 from tensorveil.arrays import Integers
 from tensorveil.data.readers import arrays as array_files
 from tensorveil.data.readers import text as text_files
 from tensorveil.errors import InputError, SizeError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 FORMATS = ("csv", "tsv", "parquet", "tns", "npz", "mat")
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet", ".tns": "tns", ".npz": "npz"}
@@ -123,8 +120,6 @@ def _wanted(asked: Asked, found: Sequence[str]) -> tuple[tuple[str, ...], str]:
 
 
 def _text_reading(path: Path, kind: str, asked: Asked) -> Reading:
-    import pyarrow as pa
-
     file = text_files.open_text(path, DELIMITERS[kind], asked.columns)
     modes, value = _wanted(asked, file.names)
     kinds: dict[str, Any] = {}
@@ -137,7 +132,6 @@ def _text_reading(path: Path, kind: str, asked: Asked) -> Reading:
 
 
 def _parquet_reading(path: Path, asked: Asked) -> Reading:
-    import pyarrow as pa
     from pyarrow import dataset
 
     parts = [path]
@@ -178,8 +172,6 @@ def _parquet_reading(path: Path, asked: Asked) -> Reading:
 
 
 def _array_reading(entries: array_files.Entries, asked: Asked) -> Reading:
-    import pyarrow as pa
-
     where, numbers, shape = entries
     if where.ndim != 2 or where.dtype.kind not in "iu" or numbers.dtype.kind not in "iuf" or numbers.ndim != 1:
         raise InputError(

@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
 
 from tensorveil import checks
 from tensorveil.arrays import Integers
 from tensorveil.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BLOCK_BYTES = 2**23
 LINES_SHOWN = 5
@@ -50,8 +50,6 @@ class TextFile:
 
     def table(self, kinds: Mapping[str, pa.DataType | None]) -> pa.Table:
         """Columns of these names and types (None: inferred); all as texts if a cell does not have its column's type."""
-        import pyarrow as pa
-
         try:
             found = self._parse(kinds)
         except pa.ArrowInvalid:
@@ -86,9 +84,6 @@ class TextFile:
         return found
 
     def _parse(self, kinds: Mapping[str, pa.DataType | None]) -> pa.Table:
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-
         source = pa.BufferReader(self.content) if self.content is not None else pa.OSFile(str(self.path))
         with source:
             if source.size() == 0:
@@ -220,8 +215,6 @@ def open_tns(path: Path, modes: Sequence[str] | None, value: str) -> TextFile:
 
 def tns_table(file: TextFile) -> tuple[pa.Table, TextFile]:
     """The columns of a .tns file, and the text they were read from: the file, or a copy without its comments."""
-    import pyarrow as pa
-
     kinds = {**dict.fromkeys(file.names[:-1], pa.int64()), file.names[-1]: pa.float64()}
     try:
         table = file._parse(kinds)

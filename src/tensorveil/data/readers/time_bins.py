@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tensorveil.arrays import Flags, Integers
 from tensorveil.data import tables
 from tensorveil.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # how a bin's label is written
 PATTERNS = {
@@ -67,8 +66,6 @@ def bin_labels(labels: Any, kind: str, name: str) -> NDArray[np.object_]:
     """Labels that a caller gives for a binned mode: texts in the form of `PATTERNS`, or dates."""
     array = np.asarray(labels)
     if array.dtype.kind == "M":
-        import pyarrow as pa
-
         numbers, known = bin_numbers(pa.array(array.astype("datetime64[s]")), kind, name)
         if known.all():
             return bin_texts(numbers, kind)
@@ -82,8 +79,6 @@ def bin_labels(labels: Any, kind: str, name: str) -> NDArray[np.object_]:
 
 def epoch_seconds(column: Any, name: str) -> tuple[Integers, Flags]:
     """Whole seconds since 1970 in UTC, rounded down, and which rows hold a time of the years 1 to 9999."""
-    import pyarrow as pa
-
     column = tables.plain_column(column)
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -105,9 +100,6 @@ def epoch_seconds(column: Any, name: str) -> tuple[Integers, Flags]:
 
 
 def _of_numbers(column: Any) -> tuple[Integers, Flags]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     known = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else np.ones(len(column), np.bool_)
     if pa.types.is_signed_integer(column.type):
         return np.array(pc.fill_null(column, 0).to_numpy(), dtype=np.int64), np.array(known)
@@ -118,9 +110,6 @@ def _of_numbers(column: Any) -> tuple[Integers, Flags]:
 
 
 def _of_dates(column: Any) -> tuple[Integers, Flags]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     known = np.array(column.is_valid().to_numpy(zero_copy_only=False))
     if pa.types.is_date32(column.type):
         days = np.array(pc.fill_null(column.cast(pa.int32()), 0).to_numpy())
@@ -139,8 +128,6 @@ def _of_texts(column: Any) -> tuple[Integers, Flags]:
     numbers = tables.text_numbers(texts)
     rows = np.bincount(codes[codes >= 0], minlength=len(texts))
     if 2 * rows[~np.isnan(numbers)].sum() > rows.sum():
-        import pyarrow as pa
-
         seconds, known = _of_numbers(pa.array(numbers))
     else:
         seconds, known = _of_iso_texts(texts)
@@ -150,8 +137,6 @@ def _of_texts(column: Any) -> tuple[Integers, Flags]:
 
 
 def _of_iso_texts(texts: pa.Array) -> tuple[Integers, Flags]:
-    import pyarrow as pa
-
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # texts without and with a time zone
         try:
             return _of_dates(texts.cast(kind))
