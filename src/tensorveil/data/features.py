@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.arrays import Floats, Integers
 from tensorveil.data import tables
+from tensorveil.data.observations import Observations
+from tensorveil.data.readers.files import read_table
 from tensorveil.data.readers.labels import coordinates_of
 from tensorveil.errors import InputError
-
-if TYPE_CHECKING:
-    from tensorveil.data.observations import Observations
-
 
 MOST_CATEGORIES = 100  # of one column; more are names rather than kinds
 MOST_COLUMNS = 1000
@@ -165,8 +163,6 @@ def _features_of(given: Any, observations: Observations, mode: int) -> Features:
 
 
 def _from_file(path: Path, observations: Observations, mode: int) -> Features:
-    from tensorveil.data.readers.files import read_table
-
     name = observations.mode_names[mode]
     if path.suffix.lower() not in (".csv", ".tsv", ".parquet", ".pq"):
         raise InputError(f"features of {name!r} must be in a .csv, .tsv or .parquet file, got {path.name}; convert it")

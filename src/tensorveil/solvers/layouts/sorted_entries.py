@@ -13,7 +13,7 @@ from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.fast import ridge, statistics
 from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
-from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_apart, sensible_threads
+from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_parts, sensible_threads
 
 FEWEST_PARTS, MOST_PARTS = 2, 16  # of the rows of a mode; float sums are by parts, whatever the number of threads
 ENTRIES_PER_PART = 2**16
@@ -46,14 +46,8 @@ class SortedEntries:
         cls, coordinates: Coordinates, values: NDArray[Any], shape: tuple[int, ...], threads: int, dtype: Any
     ) -> SortedEntries:
         """Sort the entries by every mode, several modes at once if there are threads."""
-        lists: list[ModeList | None] = [None] * len(shape)
-
-        def sort(thread: int) -> None:
-            for mode in range(thread, len(shape), threads):
-                lists[mode] = _sorted(coordinates, values, mode, shape[mode], dtype)
-
-        run_apart(sort, threads)
-        return cls([part for part in lists if part is not None], shape, threads, dtype)
+        lists = run_parts(lambda n: _sorted(coordinates, values, n, shape[n], dtype), len(shape), threads)
+        return cls(lists, shape, threads, dtype)
 
     def __len__(self) -> int:
         return int(self.lists[0].begins[-1])
@@ -125,17 +119,10 @@ class SortedEntries:
         starts = [int(start) * length for start in np.cumsum([0, *self.shape])[:-1]]
         others = tuple(start for number, start in enumerate(starts) if number != mode)
         constants = Constants(len(self.shape), R, D - R)
-        parts = len(mine.cuts) - 1
-        found: list[Any] = [None] * parts
         entries = (packed, others, starts[mode], mine.others, mine.values, self.dtype(mean), mine.begins)
         rows = ridge.ModeRows(*entries, constants, length, D)
-
-        def work(thread: int) -> None:
-            for part in range(thread, parts, self.threads):
-                found[part] = kernel(rows, int(mine.cuts[part]), int(mine.cuts[part + 1]), *more)
-
-        run_apart(work, self.threads)
-        return found
+        cuts = mine.cuts.tolist()
+        return run_parts(lambda part: kernel(rows, cuts[part], cuts[part + 1], *more), len(cuts) - 1, self.threads)
 
 
 @final
@@ -164,14 +151,13 @@ class RowMatrices:
         surplus = float((g**2).sum()) - residual_variance * self.trace - noise_variance * float(counts.sum())
         prior = min(max(surplus, smallest_prior * weight), largest_prior * weight) / weight if weight > 0 else 0.0
         rows = np.zeros_like(g)
-        cuts, variances = self.mine.cuts, (prior, residual_variance, noise_variance)
+        cuts, variances = self.mine.cuts.tolist(), (prior, residual_variance, noise_variance)
 
-        def work(thread: int) -> None:
-            for part in range(thread, len(cuts) - 1, self.threads):
-                first, last = int(cuts[part]), int(cuts[part + 1])
-                statistics.spectral_solutions(self.triangles, self.limits, length, g, *variances, first, last, rows)
+        def solve(part: int) -> None:
+            ends = cuts[part], cuts[part + 1]
+            statistics.spectral_solutions(self.triangles, self.limits, length, g, *variances, *ends, rows)
 
-        run_apart(work, self.threads)
+        run_parts(solve, len(cuts) - 1, self.threads)
         return rows
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.fast import descent
 from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
+
+Result = TypeVar("Result")
 
 MOST_THREADS = 8  # blocks are threads to the power of the number of modes
 ENTRIES_PER_THREAD = 8192  # fewer, and waiting for each other costs more than it saves
@@ -62,6 +64,17 @@ def run_apart(part: Callable[[int], None], threads: int) -> None:
     finally:
         for other in others:
             other.result()
+
+
+def run_parts(function: Callable[[int], Result], parts: int, threads: int) -> list[Result]:
+    """What a function gives for parts 0, ..., parts - 1, in order; a thread takes every `threads`-th of them."""
+    found: dict[int, Result] = {}
+
+    def work(thread: int) -> None:
+        found.update((part, function(part)) for part in range(thread, parts, threads))
+
+    run_apart(work, threads)
+    return [found[part] for part in range(parts)]
 
 
 @lru_cache(maxsize=4)
