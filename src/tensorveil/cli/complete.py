@@ -12,13 +12,11 @@ import typer
 
 from tensorveil.cli.console import print_json, progress_bar, say
 from tensorveil.cli.job import OPTIONS, TYPED, Job, job_of
-from tensorveil.errors import InputError, SpentError
+from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     from tensorveil.data.observations import Observations
     from tensorveil.privacy.plan import Plan
-    from tensorveil.release.ledger.ledger import Ledger
-    from tensorveil.release.release import Release
 
 
 def complete(
@@ -77,13 +75,15 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     from tensorveil.privacy.bounds import Bounds
     from tensorveil.privacy.units import Unit
     from tensorveil.release.fitting import fit, plan
+    from tensorveil.release.ledger.ledger import Ledger
+    from tensorveil.release.ledger.paying import counted_as_spent
     from tensorveil.release.saving import check_target
 
     started = time.monotonic()
     checks.choice("model", job.model, FAMILIES)  # errors now rather than after reading
     checks.choice("mechanism", job.mechanism, NAMES)
     family, bounds, unit = job.family, Bounds(*job.bounds), Unit.of(job.unit)
-    ledger = _ledger(job)
+    ledger = None if job.ledger is None else Ledger(job.ledger)
     if job.out is not None:
         check_target(job.out)
     observations = _read(job)
@@ -107,7 +107,8 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     with progress_bar() as progress:
         release = fit(observations, planned, seed=job.seed, progress=progress, ledger=ledger, dataset=job.dataset)
         progress("writing model, certificate and report", 0, 1)
-        _save(release, job.out)
+        with counted_as_spent(release.ledger):
+            release.save(job.out)
     seconds = time.monotonic() - started
     say(f"\n{release.guarantee}", aside=as_json)
     if not release.guarantee.publishable:
@@ -117,22 +118,6 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         found = {**_told(planned), "status": release.guarantee.status}
         found |= {"publishable": release.guarantee.publishable, "out": str(job.out), "seconds": round(seconds, 3)}
         print_json(found)
-
-
-def _save(release: Release, out: Path) -> None:
-    """Save the release; if saving fails, the release and its budget are lost."""
-    from tensorveil.release.ledger.paying import UNPAID, reason, spent_text
-
-    spent = UNPAID if release.ledger is None else spent_text(release.ledger)
-    try:
-        release.save(out)
-    except SpentError:
-        raise
-    except Exception as error:
-        raise SpentError(f"{spent}: {reason(error)}") from error
-    except KeyboardInterrupt as stop:
-        stop.add_note(spent)
-        raise
 
 
 def _read(job: Job) -> Observations:
@@ -153,18 +138,6 @@ def _read(job: Job) -> Observations:
             public_labels=job.public_labels,
             duplicates=job.duplicates,
         )
-
-
-def _ledger(job: Job) -> Ledger | None:
-    if job.ledger is None:
-        return None
-    from tensorveil.release.ledger.ledger import Ledger
-
-    if not job.ledger.is_file():
-        raise InputError(
-            f"--ledger must be an existing file, got {job.ledger}; create it with tensorveil ledger create"
-        )
-    return Ledger(job.ledger)
 
 
 def _told(plan: Plan) -> dict[str, Any]:
