@@ -13,6 +13,7 @@ from tensorveil.metrics import rmse
 from tensorveil.models.cp import CP
 from tensorveil.published import PublishedGradient
 from tensorveil.release.release import Release
+from tensorveil.release.saving import written_aside
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.sgd import SGD
 
@@ -82,13 +83,11 @@ def make_data() -> DemoData:
 
 def write_data(data: DemoData, path: Path) -> None:
     """The observed trips as a CSV file, one line a cell."""
-    aside = path.with_suffix(".part")
-    with aside.open("w", newline="", encoding="utf-8") as file:
+    with written_aside(path) as aside, aside.open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
         lines.writerow([*MODES, VALUE])
         for (origin, destination, hour), minutes in zip(data.train.coordinates, data.train.values, strict=True):
             lines.writerow([ZONES[origin], ZONES[destination], HOURS[hour], minutes])
-    aside.replace(path)
 
 
 def compare(data: DemoData, release: Release) -> list[DemoRow]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from tensorveil.arrays import Floats
 from tensorveil.audit.lower_bounds import LowerBound
+from tensorveil.release.saving import written_aside
 
 COLOURS = ("#2b6cb0", "#dd6b20")  # world 0, world 1: told apart in grey, too
 BINS = 45
@@ -69,13 +70,9 @@ def draw_scores(bound: LowerBound, title: str, path: Path, stated_epsilon: float
         panel.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"{title}: {bound.runs:,} runs per world, half of them counted", x=0.01, ha="left", fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".part")
-    try:
+    with written_aside(path) as aside:
         figure.savefig(aside, format="svg", metadata={"Date": None})
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-        plt.close(figure)
+    plt.close(figure)
 
 
 def _range(bound: LowerBound) -> tuple[float, float, Floats]:

@@ -145,25 +145,22 @@ def audit_mechanism(
     """
     world_0, world_1 = two_worlds(mechanism, model, unit, epsilon, delta)
     plan = world_0.plan
-    gaussian = isinstance(plan, Plan) and all(isinstance(event, GaussianEvent) for event in plan.events)
-    promised = plan.request.delta if isinstance(plan, Plan) else 0.0
+    claim, named, stated, promised = "pure", "value", plan.epsilon, 0.0
+    if isinstance(plan, Plan):  # what was asked for: the price of a plan may be a little below
+        asked, gaussian = plan.request, all(isinstance(event, GaussianEvent) for event in plan.events)
+        claim = "gaussian" if gaussian else "pure"
+        named, stated, promised = asked.unit_text, asked.epsilon, asked.delta
     bound = lower_bound(
         world_0,
         world_1,
         runs=RUNS if runs is None else runs,
         delta=promised,
         confidence=confidence,
-        claim="gaussian" if gaussian else "pure",
+        claim=claim,
         workers=workers,
         progress=progress,
     )
-    named = plan.request.unit_text if isinstance(plan, Plan) else "value"
-    return Audit(mechanism, model, named, plan_epsilon(plan), promised, bound)
-
-
-def plan_epsilon(plan: Plan | PublishedPlan) -> float:
-    """The epsilon that was asked for; the price of a plan may be a little below."""
-    return plan.request.epsilon if isinstance(plan, Plan) else plan.epsilon
+    return Audit(mechanism, model, named, stated, promised, bound)
 
 
 def two_worlds(

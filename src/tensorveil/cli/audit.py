@@ -47,20 +47,10 @@ def audit(
 
     Example: tensorveil audit published-gradient --epsilon 0.1
     """
-    from json import dumps
-
-    from rich.console import Console
-    from rich.progress import Progress
-    from rich.table import Table
-
     from tensorveil.audit.worlds import audit_mechanism
+    from tensorveil.cli.console import print_json, print_table, progress_bar, say
 
-    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:  # no thread beside forks
-        line = bar.add_task("releases", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(line, completed=done, total=total, refresh=True)
-
+    with progress_bar(threads=False) as progress:  # no thread beside forks
         found = audit_mechanism(
             mechanism,
             model,
@@ -70,7 +60,7 @@ def audit(
             runs=runs,
             confidence=confidence,
             workers=workers,
-            progress=show,
+            progress=progress,
         )
     if picture is not None:
         from tensorveil.audit.pictures import draw_scores
@@ -78,34 +68,25 @@ def audit(
         title = f"{found.mechanism} perturbation, {found.model}, unit {found.unit}"
         draw_scores(found.bound, title.replace("published-", "published "), picture, found.stated_epsilon)
     if json:
-        typer.echo(dumps(found.to_json(), indent=2))
+        print_json(found.to_json())
     else:
-        console = Console()
-        table = Table(show_header=False, title=f"audit of {found.mechanism} ({found.model}, unit {found.unit})")
         bound = found.bound
-        for name, text in (
+        seen = f"{bound.hits:,} of {bound.counted:,} runs, against {bound.false_positives:,} on the other data set"
+        form = "Gaussian (valid only for purely Gaussian noise)" if bound.claim == "gaussian" else "any mechanism"
+        rows = (
             ("stated epsilon", f"{found.stated_epsilon:g}" + (f", delta {found.delta:g}" if found.delta else "")),
             ("lower bound", f"{bound.epsilon:.3f}"),
             ("confidence", f"{100 * bound.confidence:.10g} %"),
             ("runs", f"{bound.runs:,} per data set; half of them are counted"),
             ("event", f"{bound.event}"),
-            (
-                "seen",
-                f"{bound.hits:,} of {bound.counted:,} runs, against {bound.false_positives:,} on the other data set",
-            ),
-            (
-                "form",
-                "Gaussian (valid only for purely Gaussian noise)" if bound.claim == "gaussian" else "any mechanism",
-            ),
+            ("seen", seen),
+            ("form", form),
             ("verdict", found.verdict),
-        ):
-            table.add_row(name, text)
-        console.print(table)
+        )
+        print_table(rows, title=f"audit of {found.mechanism} ({found.model}, unit {found.unit})")
         if not found.refuted:
-            console.print(
-                "Not refuted does not mean proven: the guarantee rests on a theorem; an audit only finds mistakes."
-            )
+            say("Not refuted does not mean proven: the guarantee rests on a theorem; an audit only finds mistakes.")
         if picture is not None:
-            console.print(f"picture: {picture}", soft_wrap=True)
+            say(f"picture: {picture}")
     if found.refuted:
         raise typer.Exit(1)

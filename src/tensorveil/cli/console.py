@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -18,24 +18,34 @@ Advance = Callable[[str, int, int], None]
 
 
 @contextmanager
-def progress_bar() -> Iterator[Advance]:
+def progress_bar(threads: bool = True) -> Iterator[Advance]:
     """A function (task, done, total) that shows progress on standard error inside the `with` block.
 
-    In a terminal it draws a bar; in a log file or a pipe it writes a line every ten seconds.
+    In a terminal it draws a bar; in a log file or a pipe it writes a line every ten seconds. Without `threads` the bar
+    moves at reports only, and no lines are written.
     """
-    with _bar() if sys.stderr.isatty() else _lines() as advance:
-        yield advance
+    if sys.stderr.isatty():
+        with _bar(threads) as advance:
+            yield advance
+    elif threads:
+        with _lines() as advance:
+            yield advance
+    else:
+        yield lambda what, done, total: None
 
 
 @contextmanager
-def _bar() -> Iterator[Advance]:
+def _bar(refreshing: bool) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+    look = (*columns, TimeElapsedColumn())
+    with Progress(*look, console=Console(stderr=True), transient=True, auto_refresh=refreshing) as bar:
         line = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(line, description=what, completed=done, total=total)
+        yield lambda what, done, total: bar.update(
+            line, description=what, completed=done, total=total, refresh=not refreshing
+        )
 
 
 @contextmanager
@@ -102,6 +112,27 @@ def say(text: str, *, aside: bool = False) -> None:
 def print_json(found: Any) -> None:
     """Print JSON for programs."""
     typer.echo(json.dumps(found, indent=1, allow_nan=False))
+
+
+def print_table(
+    rows: Iterable[Sequence[str]],
+    headings: Sequence[str] = ("", ""),
+    *,
+    title: str | None = None,
+    caption: str | None = None,
+    numbers: Sequence[str] = (),
+) -> None:
+    """Print a table whose long cells are folded, not cut; columns of `numbers` are aligned to the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, caption=caption, show_header=any(headings))
+    for place, heading in enumerate(headings):
+        justify: Literal["left", "right"] = "right" if heading in numbers else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=place == 0 or heading in numbers)
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False).print(table)
 
 
 def counted(number: int, thing: str) -> str:

@@ -1,9 +1,9 @@
-"""The job that `tensorveil complete` runs: options and configuration file combined."""
+"""The options of `tensorveil complete`: one table for the command line, the configuration file and their help."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -12,53 +12,9 @@ from tensorveil.errors import InputError
 if TYPE_CHECKING:
     from tensorveil.models.factor_model import ModelFamily
 
+Reader = Callable[[Any], Any]
+
 REQUIRED = ("input", "modes", "value", "bounds", "unit", "epsilon")
-
-
-@final
-@dataclass(frozen=True)
-class Job:
-    """What the caller asked for, from the command line and the configuration file together."""
-
-    input: Path
-    unit: str
-    epsilon: float
-    bounds: tuple[float, float]
-    modes: tuple[str, ...] | None = None
-    value: str | None = None
-    delta: float = 0.0
-    at_most: int | None = None
-    expected_count: int | None = None
-    model: str = "cp"
-    rank: tuple[int, ...] | None = None
-    mechanism: str = "auto"
-    ledger: Path | None = None
-    dataset: str | None = None
-    out: Path | None = None
-    format: str | None = None
-    columns: tuple[str, ...] | None = None
-    bin: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    public_labels: tuple[str, ...] = ()
-    features: Mapping[str, str] = field(default_factory=dict)
-    shape: tuple[int, ...] | None = None
-    first_index: int = 0
-    duplicates: str = "error"
-    seed: int | None = None
-
-    @property
-    def family(self) -> ModelFamily | str:
-        """The model; if no rank was given, only its name, so that `plan` chooses the rank."""
-        from tensorveil.models.cp import CP
-        from tensorveil.models.tucker import Tucker
-
-        if self.rank is None or self.model not in ("cp", "tucker"):
-            return self.model
-        if self.model == "tucker":
-            return Tucker(self.rank[0] if len(self.rank) == 1 else self.rank)
-        if len(self.rank) != 1:
-            raise InputError(f"--rank must be one number for cp, got {self.rank}; write --rank 5")
-        return CP(self.rank[0])
 
 
 def _names(found: Any) -> tuple[str, ...]:
@@ -121,18 +77,87 @@ def _path(found: Any) -> Path:
     return found if isinstance(found, Path) else Path(_text(found))
 
 
-NAMES_OF_READERS: dict[Callable[[Any], Any], str] = {
-    _path: "input ledger out",
-    _names: "modes columns",
-    _text: "value unit model mechanism dataset format duplicates",
-    _two_numbers: "bounds",
-    _number: "epsilon delta",
-    _whole: "at_most expected_count first_index seed",
-    _sizes: "rank shape",
-    _pairs: "bin labels features",
-    _names_of_all: "public_labels",
+TYPED: dict[Reader, Any] = {  # what the command line makes of an option before its reader gets it
+    _path: Path | None,
+    _names: str | None,
+    _text: str | None,
+    _two_numbers: tuple[float, float] | None,
+    _number: float | None,
+    _whole: int | None,
+    _sizes: str | None,
+    _pairs: list[str] | None,
+    _names_of_all: list[str] | None,
 }
-READERS = {name: reader for reader, names in NAMES_OF_READERS.items() for name in names.split()}
+
+
+def _option(reader: Reader, help: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"reader": reader, "help": help})
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What the caller asked for, from the command line and the configuration file together.
+
+    A field is an option and a name in the configuration file: its reader checks the value, wherever it comes from.
+    """
+
+    input: Path = _option(_path, "Input file: CSV, TSV, Parquet (file or folder), .tns, .npz or .mat.", MISSING)  # noqa: RUF009
+    modes: tuple[str, ...] | None = _option(_names, "Names of the columns that are the modes, e.g. user,film,day.")
+    value: str | None = _option(_text, "Name of the column that holds the values.")
+    bounds: tuple[float, float] = _option(
+        _two_numbers, "The public range of the values (low and high). Do not derive it from the data.", MISSING
+    )
+    unit: str = _option(_text, "What is protected: value, entry, slice:MODE or slice_values:MODE.", MISSING)
+    epsilon: float = _option(_number, "The privacy budget.", MISSING)
+    delta: float = _option(_number, "0 for pure privacy (the default), or for example 1e-6.", 0.0)
+    at_most: int | None = _option(_whole, "With a slice unit: the number of observations kept per slice.")
+    expected_count: int | None = _option(
+        _whole, "A public guess of the number of observations. A wrong guess only costs accuracy."
+    )
+    model: str = _option(_text, "cp (the default) or tucker.", "cp")
+    rank: tuple[int, ...] | None = _option(
+        _sizes, "Default: 12 for the units value and slice_values, 5 otherwise. For Tucker, e.g. 4,4,2."
+    )
+    mechanism: str = _option(_text, "auto (the default), input, gradient, output, statistic or sums.", "auto")
+    ledger: Path | None = _option(_path, "The ledger that pays for the release (see tensorveil ledger create).")  # noqa: RUF009
+    dataset: str | None = _option(_text, "The data set's name in the ledger.")
+    out: Path | None = _option(_path, "The folder to create, with model, labels, certificate and report.")  # noqa: RUF009
+    format: str | None = _option(_text, "csv, tsv, parquet, tns, npz or mat. Default: taken from the file name.")
+    columns: tuple[str, ...] | None = _option(_names, "Column names, for a file without a header.")
+    bin: Mapping[str, str] | None = _option(_pairs, "MODE=hour|day|week|month|year groups a column of times into bins.")
+    labels: Mapping[str, str] | None = _option(_pairs, "MODE=FILE, where FILE lists the public labels, one per line.")
+    public_labels: tuple[str, ...] = _option(
+        _names_of_all, "Declare that the labels of MODE found in the data are public. The certificate records this.", ()
+    )
+    features: Mapping[str, str] | None = _option(
+        _pairs, "MODE=FILE, a table of public features, one row per label. Do not derive them from the values."
+    )
+    shape: tuple[int, ...] | None = _option(
+        _sizes, "Public sizes of the modes, e.g. 943,1682. The columns then hold integer indices."
+    )
+    first_index: int = _option(_whole, "With --shape: the smallest index, 0 (the default) or 1.", 0)
+    duplicates: str = _option(
+        _text, "What to do with several values in one cell: error (the default), keep or mean.", "error"
+    )
+    seed: int | None = _option(_whole, "Seed for experiments. A seeded release must not be published.")
+
+    @property
+    def family(self) -> ModelFamily | str:
+        """The model; if no rank was given, only its name, so that `plan` chooses the rank."""
+        from tensorveil.models.cp import CP
+        from tensorveil.models.tucker import Tucker
+
+        if self.rank is None or self.model not in ("cp", "tucker"):
+            return self.model
+        if self.model == "tucker":
+            return Tucker(self.rank[0] if len(self.rank) == 1 else self.rank)
+        if len(self.rank) != 1:
+            raise InputError(f"--rank must be one number for cp, got {self.rank}; write --rank 5")
+        return CP(self.rank[0])
+
+
+OPTIONS = {option.name: option for option in fields(Job)}
 
 
 def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
@@ -141,7 +166,7 @@ def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
     parsed: dict[str, Any] = {}
     for name, found in asked.items():
         try:
-            parsed[name] = READERS[name](found)
+            parsed[name] = OPTIONS[name].metadata["reader"](found)
         except ValueError as error:
             raise InputError(f"{name.replace('_', '-')} must be {error}, got {found!r}; correct it") from None
     dense = parsed.get("format") in ("npz", "mat", "tns") or (
@@ -167,7 +192,7 @@ def _config(path: Path | None) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"--config must be a valid TOML file, got an error: {error}; correct {path}") from error
     named = {name.replace("-", "_"): part for name, part in found.items()}
-    unknown = sorted(set(named) - set(READERS))
+    unknown = sorted(set(named) - set(OPTIONS))
     if unknown:
         raise InputError(f"the names in {path} must be options of complete, got {', '.join(unknown)}; remove them")
     return named

@@ -7,7 +7,6 @@ import typer
 
 from tensorveil.cli.console import print_json, say
 from tensorveil.cli.wording import OptionCommand
-from tensorveil.errors import InputError
 
 COUNTED = {"saved": "saved", "drawn": "drawn without a known folder", "unfinished": "unfinished", "void": "void"}
 BROKEN = 1  # exit status of an export whose chain is broken
@@ -55,7 +54,6 @@ def show(
     """
     from tensorveil.release.ledger.ledger import Ledger
 
-    _check_there(path)
     found = Ledger(path).export()  # opening refuses a ledger that was tampered with
     if as_json:
         print_json({name: found[name] for name in ("format", "verified", "head", "datasets")})
@@ -79,7 +77,6 @@ def raise_budget(
     """
     from tensorveil.release.ledger.ledger import Ledger
 
-    _check_there(path)
     account = Ledger(path)
     _, before, chance = account.budget(dataset)
     account.raise_budget(dataset, epsilon, delta, why=why)
@@ -105,7 +102,6 @@ def record(
     """
     from tensorveil.release.certificate.verification import record_folder
 
-    _check_there(path)
     paid = record_folder(path, directory).ledger
     if paid is not None:
         say(f"data set {paid.dataset!r}: reservation {paid.reservation} is saved, in {directory}")
@@ -119,17 +115,11 @@ def export(path: LedgerFile) -> None:
     """
     from tensorveil.release.ledger.ledger import export_ledger
 
-    _check_there(path)
     found = export_ledger(path)
     print_json(found)
     if not found["verified"]:
         say(f"error: the ledger's chain is broken at {found['fault']}", aside=True)
         raise typer.Exit(BROKEN)
-
-
-def _check_there(path: Path) -> None:
-    if not path.is_file():
-        raise InputError(f"LEDGER must be an existing file, got {path}; create it with tensorveil ledger create")
 
 
 def _described(name: str, told: dict[str, Any]) -> str:

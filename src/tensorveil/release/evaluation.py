@@ -9,7 +9,6 @@ import numpy as np
 from tensorveil.arrays import Integers
 from tensorveil.data import tables
 from tensorveil.data.observations import Observations
-from tensorveil.data.readers.text import shown_names
 from tensorveil.errors import InputError
 from tensorveil.metrics import rmse
 from tensorveil.release import predictions
@@ -61,27 +60,19 @@ def evaluate_table(
         predictions use the public offsets alone
     """
     columns = tables.arrow_table(table)
-    name = release.value_name if value is None else value
-    if name not in columns.column_names:
-        told = shown_names(columns.column_names)
-        raise InputError(f"the table must have a column {name!r} of values, got {told}; name the column of values")
-    truth = tables.numbers_of(columns.column(name), name)
+    truth = predictions.values_in(release, columns, value)
     if len(truth) == 0 or not np.isfinite(truth).all():
-        raise InputError(
-            f"the column {name!r} must hold at least one number, all finite, got other values; correct the rows"
-        )
+        raise InputError("the column of values must hold at least one number, all finite, got others; correct the rows")
     personal = ""
-    if release.withheld_mode is None:
-        if own is not None:
-            raise InputError(
-                "own rows must be given only for a joint release, got a release that is not joint; leave them out"
-            )
-        predicted = predictions.predict_rows(release, columns, "offsets")
-    elif own is not None:
+    if own is not None:
         predicted = predictions.predict_rows(release, columns, "offsets", model=predictions.everybody(release, own))
         personal = "with everybody's personal rows"
+    elif release.withheld_mode is None:
+        predicted = predictions.predict_rows(release, columns, "offsets")
     else:
-        predicted = _public_part(release, columns)
+        where = predictions.coordinates_in(release, columns)
+        known, unknown = np.asarray((where >= 0).all(axis=1)), predictions.unknown_labels(release, where)
+        predicted = predictions.Predicted(predictions.offset_predictions(release.model, where), known, unknown)
         personal = "without personal rows, from public offsets alone"
     known = predicted.known
     floor = _release_mean(release)
@@ -97,13 +88,6 @@ def evaluate_table(
         rmse(truth, np.full(len(truth), truth.mean())),
         personal,
     )
-
-
-def _public_part(release: Release, columns: Any) -> predictions.Predicted:
-    """Predictions of a joint release for nobody in particular."""
-    where = predictions.coordinates_in(release, columns)
-    known, unknown = np.asarray((where >= 0).all(axis=1)), predictions.unknown_labels(release, where)
-    return predictions.Predicted(predictions.offset_predictions(release.model, where), known, unknown)
 
 
 def _release_mean(release: Release) -> float | None:

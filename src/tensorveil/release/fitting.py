@@ -15,7 +15,6 @@ from tensorveil.mechanisms.auto import Choice, choose, family_of, foreign_parts
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
-from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.bounds import Bounds, check_public, clip
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise.exact import ExactNoise
@@ -24,6 +23,7 @@ from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.published import PublishedPlan
+from tensorveil.release.certificate.curve import all_pure
 from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.release.ledger.paying import paying, refuse_published
 from tensorveil.release.memory import check_memory
@@ -170,7 +170,7 @@ def fit(
             f"delta must be below 1/{len(observations):,}, one over the number of values, "
             f"got {plan.delta:g}; plan again"
         )
-    if plan.delta != (0.0 if all(isinstance(event, PureEvent) for event in plan.events) else plan.request.delta):
+    if plan.delta != (0.0 if all_pure(plan.events) else plan.request.delta):
         raise InputError("a plan must state the delta that its stages are priced at, got another; plan anew")
     if plan.epsilon < price(plan.events, plan.request, plan.gaussian_coordinates):
         raise InputError("a plan must state at least the cost of its stages, got less; make it with plan()")

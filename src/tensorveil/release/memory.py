@@ -47,15 +47,10 @@ def _own(mechanism: Mechanism, request: Request) -> float:
     if isinstance(mechanism, InputPerturbation) and request.unit.coordinates_public:
         solver = mechanism.solver if isinstance(mechanism.solver, Posterior) else Posterior()
         return copy + _posterior(solver, count, shape, max(ranks), numbers + indices)
-    cells = 6 * NUMBER * _cells(mechanism, request)
+    dense = isinstance(mechanism, InputPerturbation)  # each cell gets noise
+    cells = 6 * NUMBER * float(np.prod(shape, dtype=np.float64)) if dense else 0.0
     rows = max(size * (rank * (rank + 1) // 2 + rank) for size, rank in zip(shape, ranks, strict=True))
     return copy + count * 10 * NUMBER + 4 * NUMBER * (rows + numbers) + cells
-
-
-def _cells(mechanism: Mechanism, request: Request) -> float:
-    """Cells of the dense form of input perturbation, each of which gets noise."""
-    dense = isinstance(mechanism, InputPerturbation)
-    return float(np.prod(request.shape, dtype=np.float64)) if dense else 0.0
 
 
 def _posterior(solver: Posterior, count: float, shape: tuple[int, ...], rank: int, numbers: int) -> float:

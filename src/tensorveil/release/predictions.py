@@ -19,12 +19,9 @@ from tensorveil.data.readers import time_bins
 from tensorveil.data.readers.labels import coordinates_of
 from tensorveil.data.readers.text import shown_names
 from tensorveil.errors import InputError, MissingDependencyError
-from tensorveil.inference.owners import with_owners
 from tensorveil.models.completion import Completion
 from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.offsets import Offsets
-from tensorveil.privacy.bounds import Bounds, clip
-from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,6 +78,15 @@ def predict_rows(release: Release, table: Any, unknown: str = "error", *, model:
     return Predicted(values, known, missing)
 
 
+def values_in(release: Release, table: pa.Table, value: str | None = None) -> Floats:
+    """The column of values of a table, by default named as in the release."""
+    name = release.value_name if value is None else value
+    if name not in table.column_names:
+        told = shown_names(table.column_names)
+        raise InputError(f"the table must have a column {name!r} of values, got {told}; name the column of values")
+    return tables.numbers_of(table.column(name), name)
+
+
 def unknown_labels(release: Release, where: Integers) -> dict[str, int]:
     """Mode name -> number of rows with an unknown index, for modes that have any."""
     counts = (where < 0).sum(axis=0)
@@ -95,8 +101,8 @@ def offset_predictions(model: Completion, where: Integers) -> Floats:
         raise InputError(
             "unknown labels need offsets for a prediction, got a published model, which has none; leave those rows out"
         )
-    inside = where if model.withheld_mode is None else _without(where, model.withheld_mode)
-    return with_unknown_indices(model).predict(np.where(inside < 0, np.array(model.shape), inside))
+    unknown = (where < 0) | (np.arange(len(model.shape)) == model.withheld_mode)  # nobody in particular
+    return with_unknown_indices(model).predict(np.where(unknown, np.array(model.shape), where))
 
 
 def with_unknown_indices(model: Completion) -> Completion:
@@ -132,25 +138,12 @@ def _wider_draws(draws: PosteriorDraws) -> PosteriorDraws:
     )
 
 
-def _without(where: Integers, mode: int) -> Integers:
-    found = where.copy()
-    found[:, mode] = -1
-    return found
-
-
 def everybody(release: Release, own: Observations) -> Completion:
     """For internal use under joint privacy: the model with every owner's row, from all owners' observations.
 
     It is not private and must not be published.
     """
-    model = release.model
-    if model.withheld_mode is None:
-        raise InputError(
-            "own rows must be given only for a joint release (unit slice), got a release that is not joint"
-        )
-    mode = model.withheld_mode
-    data = clip(own, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
-    return replace(with_owners(model, data.coordinates, data.centred, mode), withheld_mode=None)
+    return replace(release.with_own_rows(own), withheld_mode=None)
 
 
 def coordinates_in(release: Release, table: Any) -> Integers:

@@ -235,25 +235,29 @@ class Release:
 
         The result is for that owner alone; it is not part of the public release.
         """
-        model = self.model
-        if model.withheld_mode is None:
+        model = self.with_own_rows(own_observations)
+        owners = np.unique(own_observations.coordinates[:, self.withheld_mode])
+        if len(owners) != 1:
             raise InputError(
-                "personalize must be called on a joint release (unit slice), got a release that is not joint; "
-                "this one predicts for everybody"
+                f"own observations must be of one index of mode {self.withheld_mode}, got {len(owners)}; "
+                "keep only your own"
             )
-        mode = model.withheld_mode
+        return replace(model, owned_index=int(owners[0]))
+
+    def with_own_rows(self, own_observations: Observations) -> Completion:
+        """Under joint privacy: the model with the rows of all owners of these observations. It is not private."""
+        model, mode = self.model, self.withheld_mode
+        if mode is None:
+            raise InputError(
+                "own rows must be given only for a joint release (unit slice), got a release that is not joint, which "
+                "predicts for everybody; leave them out"
+            )
         if own_observations.shape != model.shape:
             raise InputError(
                 f"own observations must have the shape {model.shape} of the release, got {own_observations.shape}"
             )
-        owners = np.unique(own_observations.coordinates[:, mode])
-        if len(owners) != 1:
-            raise InputError(
-                f"own observations must be of one index of mode {mode}, got {len(owners)}; keep only your own"
-            )
-        owner = int(owners[0])
         data = clip(own_observations, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
-        return replace(with_owners(model, data.coordinates, data.centred, mode), owned_index=owner)
+        return with_owners(model, data.coordinates, data.centred, mode)
 
 
 def _with_offset_columns(model: Completion) -> list[Floats]:

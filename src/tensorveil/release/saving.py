@@ -9,8 +9,8 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +19,19 @@ from numpy.typing import NDArray
 
 from tensorveil.errors import InputError, SpentError, TensorveilError
 from tensorveil.models.completion import Completion
-from tensorveil.models.cp import CP
 from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
-from tensorveil.models.tucker import Tucker
 from tensorveil.release.certificate.certificate import Certificate
 
 if TYPE_CHECKING:
-    from tensorveil.release.ledger.ledger import Ledger
     from tensorveil.release.release import Release
 
 Labels = NDArray[Any]
 
 MODEL, LABELS, CERTIFICATE, REPORT = "model.safetensors", "labels.json", "certificate.json", "report.html"
-FILES = (CERTIFICATE, LABELS, MODEL, REPORT)
+HASHED = (LABELS, MODEL, REPORT)  # by the certificate
+FILES = (CERTIFICATE, *HASHED)
 LABELS_VERSION = 1
 DRAWS = "draws."  # before the names of arrays of posterior draws
 DTYPE = re.compile(r"text|\|b1|[<>|][iu][1248]|<U[0-9]{1,6}|<M8\[(?:[1-9][0-9]{0,4})?(?:Y|M|W|D|h|m|s|ms|us|ns)\]")
@@ -72,19 +70,14 @@ def save_release(release: Release, directory: str | Path) -> Path:
     contents[CERTIFICATE] = certificate.to_json().encode()
     _write_folder(target, contents)
     if release.ledger is not None and release.paid_by is not None and release.paid_by.path.is_file():
-        _tell_ledger(release.paid_by, certificate, target)
+        try:
+            release.paid_by.saved(certificate)
+        except TensorveilError as error:  # the folder is kept
+            raise SpentError(
+                f"{target} was written completely, but the ledger could not record it: {error}; "
+                "run: tensorveil ledger record LEDGER DIR"
+            ) from error
     return target
-
-
-def _tell_ledger(ledger: Ledger, certificate: Certificate, target: Path) -> None:
-    """Record the folder in the ledger; the folder is kept even if this fails."""
-    try:
-        ledger.saved(certificate)
-    except TensorveilError as error:
-        raise SpentError(
-            f"{target} was written completely, but the ledger could not record it: {error}; "
-            "run: tensorveil ledger record LEDGER DIR"
-        ) from error
 
 
 def load_parts(directory: str | Path) -> dict[str, Any]:
@@ -93,7 +86,7 @@ def load_parts(directory: str | Path) -> dict[str, Any]:
     certificate = Certificate.from_json(contents[CERTIFICATE])
     if certificate.computed_digest() != certificate.digest:
         raise InputError(f"{CERTIFICATE} must have the digest that it states, got another; it was changed")
-    for name in (MODEL, LABELS, REPORT):
+    for name in HASHED:
         if certificate.files.get(name) != sha256(contents[name]):
             raise InputError(f"{name} must have the SHA-256 that the certificate states, got another; it was changed")
     return parts_of(contents, certificate)
@@ -149,10 +142,7 @@ def read_model(data: bytes, certificate: Certificate) -> Completion:
         arrays = load(data)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{MODEL} must be a safetensors file, got something else ({error}); it was changed") from error
-    family: ModelFamily = (
-        CP(certificate.model.ranks[0]) if certificate.model.family == "cp" else Tucker(certificate.model.ranks)
-    )
-    shape, order = certificate.shape, len(certificate.shape)
+    family, shape, order = certificate.family, certificate.shape, len(certificate.shape)
     if family.ranks_for(shape) != certificate.model.ranks:
         raise InputError("the certificate's ranks must suit its family and shape, got others; it was changed")
     shapes: dict[str, tuple[int, ...]] = {
@@ -300,6 +290,17 @@ def _tells_of(model: Completion, mode: int) -> bool:
 def sha256(data: bytes) -> str:
     """The hash by which a certificate names a file."""
     return hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to inside the block; the file takes its place only if the block succeeds."""
+    aside = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
+    try:
+        yield aside
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _write_folder(target: Path, contents: Mapping[str, bytes]) -> None:

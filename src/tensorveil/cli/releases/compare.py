@@ -17,7 +17,7 @@ def compare(
     """
     from dataclasses import asdict
 
-    from tensorveil.cli.console import print_json
+    from tensorveil.cli.console import print_json, print_table, say
     from tensorveil.release.certificate.certificate import Certificate
     from tensorveil.release.evaluation import difference
     from tensorveil.release.release import Release
@@ -50,19 +50,11 @@ def compare(
     if as_json:
         print_json({"releases": [str(first), str(second)], **rows, "difference": asdict(apart), "warnings": warnings})
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(markup=False)
-    table = Table()
-    for heading in ("", str(first), str(second)):
-        table.add_column(heading, overflow="fold")
-    for name, texts in rows.items():
-        table.add_row(name, *(f"{text:.6g}" if isinstance(text, float) else str(text) for text in texts))
-    console.print(table)
+    shown = ([f"{text:.6g}" if isinstance(text, float) else text for text in texts] for texts in rows.values())
+    print_table(([name, *texts] for name, texts in zip(rows, shown, strict=True)), ("", str(first), str(second)))
     if apart.rms is None:
-        console.print(f"predictions not compared: {apart.why}")
+        say(f"predictions not compared: {apart.why}")
     else:
-        console.print(f"root mean square difference of predictions: {apart.rms:.4g} on {apart.cells:,} common cells")
+        say(f"root mean square difference of predictions: {apart.rms:.4g} on {apart.cells:,} common cells")
     for warning in warnings:
-        console.print(f"warning: {warning}")
+        say(f"warning: {warning}")

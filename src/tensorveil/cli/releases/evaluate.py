@@ -34,7 +34,7 @@ def evaluate(
     """
     from dataclasses import asdict
 
-    from tensorveil.cli.console import counted, print_json, say
+    from tensorveil.cli.console import counted, print_json, print_table, say
     from tensorveil.cli.releases.predict import own_observations
     from tensorveil.data.readers.files import read_table
     from tensorveil.release.evaluation import evaluate_table
@@ -48,22 +48,19 @@ def evaluate(
     if as_json:
         print_json({"directory": str(directory), **asdict(found), "warning": WARNING})
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    title = counted(found.rows, "row") + (f", {found.personal}" if found.personal else "")
-    shown = Table(title=title, caption=WARNING)
-    for heading in ("prediction", "RMSE", "MAE"):
-        shown.add_column(heading, justify="left" if heading == "prediction" else "right", no_wrap=True)
-    shown.add_row("the release", f"{found.rmse:.4f}", f"{found.mae:.4f}")
-    if found.unknown_rows and found.known_rmse is not None:
-        shown.add_row("the release, known labels only", f"{found.known_rmse:.4f}", "")
-    if found.release_mean_rmse is not None and found.release_mean_mae is not None:
-        shown.add_row(
-            "the release's mean everywhere", f"{found.release_mean_rmse:.4f}", f"{found.release_mean_mae:.4f}"
-        )
-    shown.add_row("the mean of the test values", f"{found.test_mean_rmse:.4f}", "")
-    Console(markup=False).print(shown)
+    errors = (
+        ("the release", found.rmse, found.mae),
+        ("the release, known labels only", found.known_rmse if found.unknown_rows else None, None),
+        ("the release's mean everywhere", found.release_mean_rmse, found.release_mean_mae),
+        ("the mean of the test values", found.test_mean_rmse, None),
+    )
+    print_table(
+        ((name, f"{rmse:.4f}", "" if mae is None else f"{mae:.4f}") for name, rmse, mae in errors if rmse is not None),
+        ("prediction", "RMSE", "MAE"),
+        title=counted(found.rows, "row") + (f", {found.personal}" if found.personal else ""),
+        caption=WARNING,
+        numbers=("RMSE", "MAE"),
+    )
     if found.unknown_rows:
         told = ", ".join(f"{count:,} {name}" for name, count in found.unknown.items())
         unknown = counted(found.unknown_rows, "row") + " with labels unknown to the release"

@@ -26,7 +26,7 @@ def inspect_release(
     """
     import json
 
-    from tensorveil.cli.console import print_json, say
+    from tensorveil.cli.console import print_json, print_table, say
     from tensorveil.release.certificate.certificate import Certificate
     from tensorveil.release.release import Release
 
@@ -47,14 +47,7 @@ def inspect_release(
             }
         )
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(markup=False)
-    console.print(str(certificate.guarantee))
-    facts = Table(show_header=False)
-    facts.add_column(no_wrap=True)
-    facts.add_column(overflow="fold")
+    say(str(certificate.guarantee))
     sizes = zip(certificate.shape, certificate.mode_names, release.labels, release.bins, strict=True)
     modes = [
         f"{size:,} {name}" + (f" (by {bins})" if bins else "") + (" (no labels)" if labels is None else "")
@@ -64,7 +57,7 @@ def inspect_release(
     rank = str(ranks[0]) if certificate.model.family == "cp" else ", ".join(map(str, ranks))
     bounds = "none" if certificate.bounds is None else f"{certificate.bounds.low:g} to {certificate.bounds.high:g}"
     ledger = certificate.ledger
-    for name, text in (
+    facts = (
         ("status", certificate.status + ("" if certificate.publishable else ": not for publication")),
         ("made", f"{certificate.created} by {certificate.mechanism}, tensorveil {certificate.software['tensorveil']}"),
         ("model", f"{certificate.model.family} of rank {rank}"),
@@ -75,14 +68,10 @@ def inspect_release(
         ("paid from", "no ledger" if ledger is None else f"{ledger.dataset}, reservation {ledger.reservation}"),
         ("files", "\n".join(f"{file} {digest[:16]}..." for file, digest in certificate.files.items())),
         ("digest", certificate.digest),
-    ):
-        facts.add_row(name, text)
-    console.print(facts)
+    )
+    print_table(facts)
     if certificate.stages:
-        stages = Table(title="stages: every query on the data and its cost")
-        for heading in ("stage", "noise", "sensitivity", "theorem"):
-            stages.add_column(heading, overflow="fold")
-        for stage in certificate.paid_stages:
-            stages.add_row(stage.name, stage.noise, str(stage.sensitivity), stage.theorem)
-        console.print(stages)
-    console.print("To check the release, run: tensorveil verify " + str(directory), soft_wrap=True)
+        stages = [(one.name, one.noise, str(one.sensitivity), one.theorem) for one in certificate.paid_stages]
+        headings = ("stage", "noise", "sensitivity", "theorem")
+        print_table(stages, headings, title="stages: every query on the data and its cost")
+    say(f"To check the release, run: tensorveil verify {directory}")

@@ -136,17 +136,12 @@ def own_observations(
     value: str | None = None,
 ) -> "Observations":
     """Rows of one or several owners, by the labels of a release."""
-    from tensorveil.data import tables
     from tensorveil.data.observations import Observations
     from tensorveil.data.readers.files import read_table
-    from tensorveil.data.readers.text import shown_names
-    from tensorveil.release.predictions import coordinates_in, unknown_labels
+    from tensorveil.release.predictions import coordinates_in, unknown_labels, values_in
 
     table = read_table(path, format=format, columns=columns)
-    name = release.value_name if value is None else value
-    if name not in table.column_names:
-        told = shown_names(table.column_names)
-        raise InputError(f"{path.name} must have a column {name!r} of values, got {told}; rename it")
+    values = values_in(release, table, value)
     where = coordinates_in(release, table)
     missing = unknown_labels(release, where)
     mode = release.withheld_mode
@@ -157,30 +152,18 @@ def own_observations(
     known = (where >= 0).all(axis=1)  # others say nothing that the release could use
     if not known.any():
         raise InputError(f"{path.name} must have at least one row whose labels the release knows, got none")
-    values = tables.numbers_of(table.column(name), name)[known]
-    return Observations(where[known], values, release.shape, mode_names=release.mode_names, duplicates="keep")
+    return Observations(where[known], values[known], release.shape, mode_names=release.mode_names, duplicates="keep")
 
 
 def write_table(table: Any, path: Path) -> None:
     """A table as CSV or Parquet by the ending, written aside and renamed."""
-    import os
-    import tempfile
-
     import pyarrow as pa
     from pyarrow import csv, parquet
 
+    from tensorveil.release.saving import written_aside
+
     try:
-        handle, aside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise InputError(f"--out must be in a writable folder, got {error.strerror}; choose another folder") from error
-    try:
-        (csv.write_csv if path.suffix.lower() == ".csv" else parquet.write_table)(table, aside)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(aside).chmod(0o666 & ~mask)
-        Path(aside).replace(path)
+        with written_aside(path) as aside:
+            (csv.write_csv if path.suffix.lower() == ".csv" else parquet.write_table)(table, aside)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"--out must be a file that can be written, got {error}; choose another file") from error
-    finally:
-        Path(aside).unlink(missing_ok=True)
+        raise InputError(f"--out must be a file in a writable folder, got {error}; choose another file") from error

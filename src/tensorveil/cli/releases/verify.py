@@ -29,7 +29,7 @@ def verify(
     """
     from dataclasses import asdict
 
-    from tensorveil.cli.console import print_json, say
+    from tensorveil.cli.console import print_json, print_table, say
     from tensorveil.release.certificate.questions import DOUBT
     from tensorveil.release.certificate.verification import verify as verify_release
 
@@ -38,16 +38,8 @@ def verify(
     if as_json:
         print_json({"directory": str(directory), "verified": passed, "checks": [asdict(check) for check in checks]})
     else:
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(title=f"verify {directory}")
-        table.add_column("check", no_wrap=True)
-        table.add_column("result", no_wrap=True)
-        table.add_column("found", overflow="fold")
-        for check in checks:
-            table.add_row(check.name, SHOWN[check.state], check.found)
-        Console(markup=False).print(table)
+        rows = [(check.name, SHOWN[check.state], check.found) for check in checks]
+        print_table(rows, ("check", "result", "found"), title=f"verify {directory}")
         say("Verified: no doubt." if passed else "In doubt: do not rely on this release.")
     if not passed:
         raise typer.Exit(IN_DOUBT)

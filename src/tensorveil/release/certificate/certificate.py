@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tensorveil.errors import InputError
-from tensorveil.privacy.accounting.events import Event, PureEvent, event_from_json
+from tensorveil.models.cp import CP
+from tensorveil.models.factor_model import ModelFamily
+from tensorveil.models.tucker import Tucker
+from tensorveil.privacy.accounting.events import Event, event_from_json
+from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.guarantee import Guarantee, software_versions
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
+from tensorveil.privacy.plan import Request
 from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate import records
-from tensorveil.release.certificate.curve import curve_of
+from tensorveil.release.certificate.curve import all_pure, curve_of
 
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
@@ -100,8 +105,7 @@ class Certificate(records.Part):
         if self.personalize is not None and self.personalize.mode >= len(self.shape):
             raise ValueError("personalize must name a mode of the tensor")
         date.fromisoformat(self.created)
-        for stage in self.stages:
-            event_from_json(stage.event.model_dump())
+        _ = self.events  # they have rules of their own
         return self
 
     @classmethod
@@ -126,7 +130,7 @@ class Certificate(records.Part):
             "publishable": told.publishable,
             "seeded": told.seeded,
             "mechanism": told.source if plan is None else plan.mechanism.title,
-            "model": {"family": factors.family.name, "ranks": factors.ranks, "draws": _draws(release)},
+            "model": {"family": factors.family.name, "ranks": factors.ranks, "draws": len(release.model.draws or ())},
             "shape": factors.shape,
             "mode_names": release.mode_names,
             "value_name": release.value_name,
@@ -140,7 +144,7 @@ class Certificate(records.Part):
                 "expected_count": plan.request.expected_count,
             },
             "stages": tuple(stage.to_json() for stage in told.stages),
-            "theorems": _theorems(told),
+            "theorems": theorem_records(stage.theorem for stage in told.stages),
             "source": told.source,
             "reasons": told.reasons,
             "assumptions_checked": told.assumptions_checked,
@@ -209,6 +213,26 @@ class Certificate(records.Part):
         return tuple(event_from_json(stage.event.model_dump()) for stage in self.stages)
 
     @property
+    def pure(self) -> bool:
+        """Whether all stages are of pure epsilon."""
+        return bool(self.stages) and all_pure(self.events)
+
+    @property
+    def family(self) -> ModelFamily:
+        """The family of the released model, with its ranks."""
+        ranks = self.model.ranks
+        return CP(ranks[0]) if self.model.family == "cp" else Tucker(ranks)
+
+    @property
+    def request(self) -> Request:
+        """What was asked for, checked by the rules of a plan; an error if the certificate does not state it."""
+        asked, bounds = self.asked, self.bounds
+        if asked is None or bounds is None:
+            raise InputError("the certificate does not state what was requested, so nothing can be recomputed")
+        facts = (self.family, Bounds(bounds.low, bounds.high), self.unit, asked.epsilon, asked.delta)
+        return Request.checked(*facts, self.shape, self.mode_names, asked.expected_count, self.at_most)
+
+    @property
     def guarantee(self) -> Guarantee:
         """The guarantee that this certificate states."""
         return Guarantee(
@@ -236,17 +260,16 @@ class Certificate(records.Part):
         return deployment_record(self)
 
 
-def _draws(release: Release) -> int:
-    draws = getattr(release.model, "draws", None)
-    return 0 if draws is None else len(draws)
-
-
-def _theorems(told: Guarantee) -> tuple[dict[str, str], ...]:
-    names = dict.fromkeys(stage.theorem for stage in told.stages)
-    found = (THEOREMS[name] for name in names)
+def theorem_records(names: Iterable[str]) -> tuple[records.TheoremRecord, ...]:
+    """The theorems of these names, each once."""
     return tuple(
-        {"name": one.name, "statement": one.statement, "page": f"docs/proofs/{one.page}", "source": one.source}
-        for one in found
+        records.TheoremRecord(
+            name=name,
+            statement=THEOREMS[name].statement,
+            page=f"docs/proofs/{THEOREMS[name].page}",
+            source=THEOREMS[name].source,
+        )
+        for name in dict.fromkeys(names)
     )
 
 
@@ -276,13 +299,12 @@ def _randomness(release: Release) -> dict[str, Any]:
             "gaussian_epsilon_each": 0.0,
             "gaussian_delta_each": 0.0,
         }
-    gaussian = any(not isinstance(event, PureEvent) for event in plan.events)
     return {
         "generator": release.generator,
         "key_source": "a seed or a source made for audits" if told.seeded else "the operating system",
         "seeded": told.seeded,
         "grid": GRID,
-        "gaussian_coordinates": plan.gaussian_coordinates if gaussian else 0,
+        "gaussian_coordinates": 0 if all_pure(plan.events) else plan.gaussian_coordinates,
         "gaussian_epsilon_each": GAUSSIAN_EPSILON,
         "gaussian_delta_each": GAUSSIAN_DELTA,
     }

@@ -29,7 +29,7 @@ def curve_of(events: tuple[Event, ...], request: Request, coordinates: int) -> t
     -----
     Pure releases are private at delta 0; the other points give the delta that holds at smaller epsilons.
     """
-    if _pure(events):
+    if all_pure(events):
         total = epsilon_of(events, 0.0)
         points = [(_up(delta_of(events, part * total)) if part < 1 else 0.0, _up(part * total)) for part in PARTS]
         return tuple((delta, epsilon) for delta, epsilon in points if delta < 1)  # a delta of 1 promises nothing
@@ -66,7 +66,8 @@ def _cost_at(events: Sequence[Event], delta: float, coordinates: int, guess: flo
     return None
 
 
-def _pure(events: Sequence[Event]) -> bool:
+def all_pure(events: Sequence[Event]) -> bool:
+    """Whether all events are of pure epsilon."""
     return all(isinstance(event, PureEvent) for event in events)
 
 

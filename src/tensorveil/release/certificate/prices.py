@@ -5,16 +5,16 @@ from fractions import Fraction
 
 from tensorveil.mechanisms.base import ideal_budget, price
 from tensorveil.privacy.accounting.composition import DISAGREEMENT, second_opinion
-from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.release.certificate.certificate import Certificate
 from tensorveil.release.certificate.curve import curve_of
-from tensorveil.release.certificate.questions import NotRunError, need, pure, request_of
+from tensorveil.release.certificate.questions import NotRunError, need
 
 ROUNDING = 1e-6  # relative: how far a stated epsilon may lie above the recomputed one
 
 
 def epsilon(certificate: Certificate) -> str:
-    found = price(certificate.events, request_of(certificate), certificate.randomness.gaussian_coordinates)
+    found = price(certificate.events, certificate.request, certificate.randomness.gaussian_coordinates)
     need(found <= certificate.epsilon, f"the stages cost {found!r}, more than the stated {certificate.epsilon!r}")
     need(
         found >= certificate.epsilon * (1 - ROUNDING),
@@ -24,7 +24,7 @@ def epsilon(certificate: Certificate) -> str:
 
 
 def delta(certificate: Certificate) -> str:
-    wanted = 0.0 if pure(certificate.events) else request_of(certificate).delta
+    wanted = 0.0 if certificate.pure else certificate.request.delta
     need(certificate.delta == wanted, f"the stages are priced at delta {wanted!r}, not at {certificate.delta!r}")
     return f"{certificate.delta:g}"
 
@@ -32,7 +32,7 @@ def delta(certificate: Certificate) -> str:
 def closed_form(certificate: Certificate) -> str:
     """Pure stages: the exact sum. Gaussian stages: Balle and Wang's formula (arXiv:1805.06530, Theorem 8)."""
     events = certificate.events
-    if pure(events):
+    if certificate.pure:
         total = sum(
             (Fraction(event.epsilon) * event.count for event in events if isinstance(event, PureEvent)), Fraction()
         )
@@ -40,12 +40,11 @@ def closed_form(certificate: Certificate) -> str:
             total <= Fraction(certificate.epsilon), f"the stages' epsilons add up to {float(total)!r}, more than stated"
         )
         return f"epsilons add up to {float(total):.6g}"
-    if not all(isinstance(event, GaussianEvent) for event in events):
+    gaussian = [event for event in events if isinstance(event, GaussianEvent)]
+    if len(gaussian) != len(events):
         raise NotRunError("there is no closed form for stages of several kinds, nor for sampled ones")
     epsilon, delta = _ideal(certificate)
-    found = gaussian_delta(
-        math.sqrt(sum(event.count / event.noise_multiplier**2 for event in _gaussian(events))), epsilon
-    )
+    found = gaussian_delta(math.sqrt(sum(event.count / event.noise_multiplier**2 for event in gaussian)), epsilon)
     need(found <= delta, f"at the stated epsilon the Gaussian formula gives delta {found:.6g}, more than {delta:.6g}")
     return f"Gaussian formula: delta {found:.3g} at the stated epsilon"
 
@@ -61,7 +60,7 @@ def gaussian_delta(distance: float, epsilon: float) -> float:
 
 def second_accountant(certificate: Certificate) -> str:
     epsilon, delta = _ideal(certificate)
-    if pure(certificate.events):
+    if certificate.pure:
         raise NotRunError("pure epsilons are added up, which the closed form does exactly")
     found = second_opinion(certificate.events, delta)
     if found is None:
@@ -75,15 +74,15 @@ def second_accountant(certificate: Certificate) -> str:
 
 def _ideal(certificate: Certificate) -> tuple[float, float]:
     """The stated epsilon, and delta, once the noise's finite precision is paid."""
-    request, coordinates = request_of(certificate), certificate.randomness.gaussian_coordinates
-    if pure(certificate.events):
+    request, coordinates = certificate.request, certificate.randomness.gaussian_coordinates
+    if certificate.pure:
         return certificate.epsilon, 0.0
     epsilon, delta = ideal_budget(request.epsilon, request.delta, coordinates)
     return certificate.epsilon - (request.epsilon - epsilon), delta
 
 
 def curve(certificate: Certificate) -> str:
-    found = curve_of(certificate.events, request_of(certificate), certificate.randomness.gaussian_coordinates)
+    found = curve_of(certificate.events, certificate.request, certificate.randomness.gaussian_coordinates)
     need(
         len(found) == len(certificate.curve)
         and all(
@@ -93,7 +92,3 @@ def curve(certificate: Certificate) -> str:
         "the curve is not what the stages give",
     )
     return f"{len(found)} points recomputed"
-
-
-def _gaussian(events: tuple[Event, ...]) -> list[GaussianEvent]:
-    return [event for event in events if isinstance(event, GaussianEvent)]

@@ -2,13 +2,14 @@
 
 from tensorveil.data.features import PublicInput
 from tensorveil.mechanisms.base import checked_by_code, trusted_features, trusted_to_the_caller
-from tensorveil.privacy.accounting.events import PureEvent, SampledGaussianEvent
+from tensorveil.privacy.accounting.events import SampledGaussianEvent
 from tensorveil.privacy.guarantee import OUR_PROOFS, what_is_not_protected, what_is_released
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.plan import neighbours_of
 from tensorveil.privacy.theorems import THEOREMS
-from tensorveil.release.certificate.certificate import GRID, Certificate, must_not_be_released
-from tensorveil.release.certificate.questions import need, request_of
+from tensorveil.release.certificate.certificate import GRID, Certificate, must_not_be_released, theorem_records
+from tensorveil.release.certificate.curve import all_pure
+from tensorveil.release.certificate.questions import need
 from tensorveil.release.release import CHACHA, EXACT
 
 
@@ -56,7 +57,7 @@ def randomness(certificate: Certificate) -> str:
         "the key did not come from the operating system",
     )
     need(found.generator in (CHACHA, EXACT), f"the generator {found.generator!r} is not one of this software")
-    gaussian = any(not isinstance(event, PureEvent) for event in certificate.events)
+    gaussian = not all_pure(certificate.events)
     need(
         not gaussian or found.gaussian_coordinates >= 1,
         "there is Gaussian noise, but its finite precision is not paid for",
@@ -71,7 +72,7 @@ def randomness(certificate: Certificate) -> str:
 
 
 def unit(certificate: Certificate) -> str:
-    request = request_of(certificate)
+    request = certificate.request
     need(request.unit_text == certificate.unit, f"the unit reads {request.unit_text!r} in full, not as stated")
     told = neighbours_of(request.unit, request.unit_name)
     need(
@@ -88,17 +89,14 @@ def unit(certificate: Certificate) -> str:
 
 
 def theorems(certificate: Certificate) -> str:
-    request = request_of(certificate)
+    request = certificate.request
     kind = request.unit.kind
     used = dict.fromkeys(stage.theorem for stage in certificate.stages)
     for name in used:
         need(name in THEOREMS, f"there is no theorem {name!r}")
         need(kind in THEOREMS[name].units, f"the theorem {name!r} does not cover the unit {kind!r}")
-    told = [(one.name, one.statement, one.page, one.source) for one in certificate.theorems]
-    ours = [
-        (name, THEOREMS[name].statement, f"docs/proofs/{THEOREMS[name].page}", THEOREMS[name].source) for name in used
-    ]
-    need(told == ours, "the theorems are not those of the stages, or their text was changed")
+    ours = theorem_records(used)
+    need(certificate.theorems == ours, "the theorems are not those of the stages, or their text was changed")
     kept = certificate.personalize
     joint = used.keys() & set(JOINT) or (kind == "slice" and certificate.mechanism in JOINT_HEADINGS)
     need(kept is not None or not joint, "a release of joint privacy, but no rows are withheld")
@@ -112,7 +110,7 @@ def theorems(certificate: Certificate) -> str:
 
 def words(certificate: Certificate) -> str:
     """Every text must follow from the facts: all texts are made again and compared."""
-    request, told = request_of(certificate), certificate.guarantee
+    request, told = certificate.request, certificate.guarantee
     kept = certificate.personalize
     withheld = None if kept is None else kept.mode
     covers = what_is_released(None if kept is None else kept.mode_name)

@@ -1,8 +1,8 @@
 """`verify`: recompute what a certificate states, with a second method where one exists. Any doubt is a failed check."""
 
 import re
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 
 from tensorveil import __version__
@@ -44,30 +44,33 @@ def verify(directory: str | Path, ledger: str | Path | None = None) -> tuple[Che
     return found if ledger is None else (*found, asked("ledger", lambda: _paid(certificate, ledger)))
 
 
-def _checks_of(certificate: Certificate, contents: Mapping[str, bytes]) -> tuple[Check, ...]:
+FACTS = (  # questions about the certificate alone, in the order of the table; a name is that of the check
+    statements.status,
+    statements.randomness,
+    statements.unit,
+    statements.theorems,
+    statements.words,
+    statements.stages,
+    prices.epsilon,
+    prices.delta,
+    prices.closed_form,
+    prices.second_accountant,
+    prices.curve,
+)
+
+
+def _checks_of(certificate: Certificate, contents: Mapping[str, bytes]) -> Iterator[Check]:
+    yield asked("schema", lambda: _form(certificate, contents[saving.CERTIFICATE]))
+    yield asked("digest", lambda: _digest(certificate))
+    for name in saving.HASHED:
+        yield asked(f"hash of {name}", partial(_hash, certificate, name, contents[name]))
+    yield asked("model", lambda: _model(certificate, contents))
+    yield asked("labels", lambda: _labels(certificate, contents))
+    for question in FACTS:
+        yield asked(question.__name__.replace("_", " "), partial(question, certificate))
     pages = cache(lambda: _pages(certificate, contents))
-    hashed = tuple(name for name in saving.FILES if name != saving.CERTIFICATE)
-    questions: tuple[tuple[str, Callable[[], str]], ...] = (
-        ("schema", lambda: _form(certificate, contents[saving.CERTIFICATE])),
-        ("digest", lambda: _digest(certificate)),
-        *((f"hash of {name}", _file_question(certificate, name, contents[name], hashed)) for name in hashed),
-        ("model", lambda: _model(certificate, contents)),
-        ("labels", lambda: _labels(certificate, contents)),
-        ("status", lambda: statements.status(certificate)),
-        ("randomness", lambda: statements.randomness(certificate)),
-        ("unit", lambda: statements.unit(certificate)),
-        ("theorems", lambda: statements.theorems(certificate)),
-        ("words", lambda: statements.words(certificate)),
-        ("stages", lambda: statements.stages(certificate)),
-        ("epsilon", lambda: prices.epsilon(certificate)),
-        ("delta", lambda: prices.delta(certificate)),
-        ("closed form", lambda: prices.closed_form(certificate)),
-        ("second accountant", lambda: prices.second_accountant(certificate)),
-        ("curve", lambda: prices.curve(certificate)),
-        ("report", lambda: _report(certificate, pages)),
-        ("drawings", lambda: _drawings(certificate, pages)),
-    )
-    return tuple(asked(name, question) for name, question in questions)
+    yield asked("report", lambda: _report(certificate, pages))
+    yield asked("drawings", lambda: _drawings(certificate, pages))
 
 
 def _form(certificate: Certificate, text: bytes) -> str:
@@ -81,14 +84,11 @@ def _digest(certificate: Certificate) -> str:
     return f"{found[:16]}..."
 
 
-def _file_question(certificate: Certificate, name: str, data: bytes, hashed: tuple[str, ...]) -> Callable[[], str]:
-    def question() -> str:
-        need(set(certificate.files) == set(hashed), "the certificate does not list exactly the released files")
-        found = saving.sha256(data)
-        need(found == certificate.files[name], f"the file has the SHA-256 {found[:16]}..., not the stated one")
-        return f"{found[:16]}..."
-
-    return question
+def _hash(certificate: Certificate, name: str, data: bytes) -> str:
+    need(set(certificate.files) == set(saving.HASHED), "the certificate does not list exactly the released files")
+    found = saving.sha256(data)
+    need(found == certificate.files[name], f"the file has the SHA-256 {found[:16]}..., not the stated one")
+    return f"{found[:16]}..."
 
 
 def _model(certificate: Certificate, contents: Mapping[str, bytes]) -> str:

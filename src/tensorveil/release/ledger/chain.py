@@ -139,7 +139,10 @@ class Chain:
     def _transaction(self, mode: str, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
         """A transaction, by default with the write lock from its start; committed on leaving, undone on an error."""
         if mode == "rw" and not self.path.is_file():
-            raise InputError(f"ledger must be an existing file, got {self.path}; create it with Ledger.create")
+            raise InputError(
+                f"ledger must be an existing file, got {self.path}; "
+                "create it with tensorveil ledger create (Ledger.create)"
+            )
         place = f"{self.path.absolute().as_uri()}?mode={mode}"
         with _gate:
             try:

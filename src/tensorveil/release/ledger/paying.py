@@ -39,8 +39,9 @@ def paying(
     if ledger is None and dataset is None:
         try:
             yield None
-        except MemoryError as error:
-            raise SpentError(f"{UNPAID}: {reason(error)}") from error
+        except MemoryError:
+            with counted_as_spent(None):
+                raise
         return
     if not isinstance(ledger, Ledger) or not isinstance(dataset, str):
         raise InputError(
@@ -53,25 +54,31 @@ def paying(
         )
     _check_slices(ledger.budget(dataset)[0], plan, observations)
     reservation = ledger.reserve(dataset, plan)
-    try:
+    with counted_as_spent(reservation.record):
         reservation.draw()  # where this fails nothing is drawn, yet the reservation stands
         yield reservation
         reservation.commit()
-    except Exception as error:
-        raise SpentError(f"{spent_text(reservation.record)}: {reason(error)}") from error
-    except BaseException as stop:
-        stop.add_note(spent_text(reservation.record))
+
+
+@contextmanager
+def counted_as_spent(record: Mapping[str, str] | None) -> Iterator[None]:
+    """Turn an error inside the block into a SpentError; an interrupt stays one, with a note of what is spent.
+
+    `record` is what a certificate says of the reservation, None for a release without a ledger.
+    """
+    spent = UNPAID
+    if record is not None:
+        spent = f"reservation {record['reservation']} of data set {record['dataset']!r} counts as spent"
+    try:
+        yield
+    except SpentError:
         raise
-
-
-def spent_text(record: Mapping[str, str]) -> str:
-    """The message about a reservation whose run failed; `record` is the ledger entry of a certificate."""
-    return f"reservation {record['reservation']} of data set {record['dataset']!r} counts as spent"
-
-
-def reason(error: Exception) -> str:
-    """The text of an error that ended a run; what numpy says of memory may be how many observations there are."""
-    return "memory ran out" if isinstance(error, MemoryError) else str(error)
+    except Exception as error:  # what numpy says of memory may be how many observations there are
+        told = "memory ran out" if isinstance(error, MemoryError) else str(error)
+        raise SpentError(f"{spent}: {told}") from error
+    except BaseException as stop:
+        stop.add_note(spent)
+        raise
 
 
 def refuse_published(ledger: Ledger | None, dataset: str | None) -> None:

@@ -71,19 +71,14 @@ def _mode_group(release: Release, mode: int) -> Group:
         pictures.append(Picture(_series(release, mode, times, scaled), f"Component {number + 1} of {name}", caption))
     note = f"{size:,} {'label' if size == 1 else 'labels'}"
     if pictures:
-        note += ", shown " + ("as lines over time" if times is not None else _which(size))
+        ends = "from the highest to the lowest" if size <= ALL else f"by the {ENDS} highest and the {ENDS} lowest"
+        note += ", shown " + (ends if times is None else "as lines over time")
     note += "."
     if len(order) > COMPONENTS:
         note += f" The {COMPONENTS} strongest of {len(order)} components are drawn; all are in the released model."
     if not order:
         note += " No component was distinguishable from the noise, so all are zero in the release."
     return Group(name, note, tuple(pictures))
-
-
-def _which(size: int) -> str:
-    if size <= ALL:
-        return "from the highest to the lowest"
-    return f"by the {ENDS} highest and the {ENDS} lowest"
 
 
 def slice_group(release: Release) -> Group | None:
