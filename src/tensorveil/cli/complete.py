@@ -45,7 +45,7 @@ def complete(
         int | None,
         typer.Option(help="A public guess of the number of observations. A wrong guess only costs accuracy."),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="cp (the default) or tucker.")] = None,
+    model: Annotated[str | None, typer.Option(help="cp (the default), tucker, or auto: the one that released numbers favour.")] = None,
     rank: Annotated[
         str | None,
         typer.Option(help="Default: 12 for the units value and slice_values, 5 otherwise. For Tucker, e.g. 4,4,2."),

@@ -52,8 +52,10 @@ class Job:
         from tensorveil.models.cp import CP
         from tensorveil.models.tucker import Tucker
 
-        if self.rank is None or self.model not in ("cp", "tucker"):
+        if self.rank is None:
             return self.model
+        if self.model == "auto":
+            raise InputError(f"--rank must be left out with --model auto, which chooses it, got {self.rank}")
         if self.model == "tucker":
             return Tucker(self.rank[0] if len(self.rank) == 1 else self.rank)
         if len(self.rank) != 1:
