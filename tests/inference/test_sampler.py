@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from tensorveil.data.datasets.synthetic import cp_tensor, observe, tucker_tensor
 from tensorveil.errors import InputError
@@ -11,7 +12,7 @@ from tensorveil.inference.posterior.chain import Chain
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import ENOUGH_DRAWS, MOST_RHAT, MOST_SWEEPS, Posterior, _regroup
-from tensorveil.inference.values.noisy import Noisy, released_numbers
+from tensorveil.inference.values.noisy import Noisy, Target, released_numbers, sample_values
 from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
@@ -276,3 +277,33 @@ def test_wrong_use_is_an_error():
         Posterior(draws=0)
     with pytest.raises(InputError, match=r"features\[0\]"):
         Posterior(features=[np.ones((3, 1)), None]).solve(where, plain(np.zeros(2)), CP(1), (4, 3))
+
+
+@pytest.mark.parametrize("first, second", [(1, 3), (3, 1)])
+def test_of_several_families_the_one_that_fits_is_kept(first, second):
+    data = observe(cp_tensor((15, 14, 13), 3, seed=0), snr_kind="variances", snr=4.0, seed=1)
+    where, values, _ = centred(data)
+    target = Target(CP(first), data.truth.shape, -0.5, 1.5)
+    solver = Posterior(sweeps=60, families=(CP(second),))
+    labels = set()
+    kept = sample_values(solver, plain(values), where, target, lambda label, *_: labels.add(label))
+    assert kept.factors.ranks == (3, 3, 3)
+    assert labels == {"sweeps, cp"}
+
+
+def test_expected_fit_is_that_of_symbols_that_were_not_read():
+    data = observe(cp_tensor((15, 14, 13), 2, seed=2), snr_kind="variances", snr=2.0, seed=3, missing_ratio=0.2)
+    where, values, _ = centred(data)
+    read = np.random.default_rng(0).random(len(where)) < 0.8
+    symbols = plain(values, 16).symbols
+    scale = even_scale(16, STEPS)
+    seen, unseen = (Released(symbols[part], np.eye(16), scale, UNKNOWN) for part in (read, ~read))
+    run = Posterior(sweeps=120).solve(where[read], seen, CP(3), data.truth.shape)
+    means = run.draws.latent_means(where[~read], run.offsets)
+    chances = [
+        np.diff(ndtr(cuts[:, None] - row), axis=0, prepend=0, append=1)[unseen.symbols, np.arange(len(unseen))]
+        for row, cuts in zip(means, run.draws.knots[:, 1:-1], strict=True)
+    ]
+    held_out = np.log(np.mean(chances, axis=0))
+    error = held_out.std() / np.sqrt(len(held_out))
+    assert abs(run.expected_fit(where[read], seen) - held_out.mean()) < 3 * error + 0.02

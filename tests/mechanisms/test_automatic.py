@@ -74,3 +74,24 @@ def test_a_choice_can_be_planned_at_any_epsilon(epsilon):
     )
     assert plan.epsilon <= epsilon
     assert (mechanism.name == "offsets") == (epsilon <= 10)
+
+
+@pytest.mark.parametrize("unit, compared", [("value", True), ("entry", False)])
+def test_the_model_auto_is_compared_with_another_only_where_that_is_free(unit, compared):
+    data = tv.Observations(
+        np.argwhere(np.ones((6, 5, 4))), np.linspace(1, 5, 120), (6, 5, 4), mode_names=NAMES_OF_MODES
+    )
+    planned, fixed = (tv.plan(data, model, tv.Bounds(1, 5), unit, 5.0) for model in ("auto", "cp"))
+    assert planned.stages == fixed.stages  # the price does not depend on it
+    solver = getattr(planned.mechanism, "solver", None)
+    assert (solver is not None and len(solver.families) == 1) == compared
+
+
+def test_a_release_of_the_model_auto_is_saved_and_verified(tmp_path):
+    data = tv.Observations(np.argwhere(np.ones((6, 5, 4))), np.linspace(1, 5, 120), (6, 5, 4))
+    release = tv.complete(data, "auto", tv.Bounds(1, 5), "value", 5.0)
+    release.save(tmp_path / "release")
+    loaded = tv.Release.load(tmp_path / "release")
+    where = data.coordinates[:7]
+    assert np.array_equal(loaded.predict(where), release.predict(where))
+    assert not [check for check in tv.verify(tmp_path / "release") if check.state == "doubt"]

@@ -115,7 +115,7 @@ class Job:
     expected_count: int | None = _option(
         _whole, "A public guess of the number of observations. A wrong guess only costs accuracy."
     )
-    model: str = _option(_text, "cp (the default) or tucker.", "cp")
+    model: str = _option(_text, "cp (the default), tucker, or auto: the one that released numbers favour.", "cp")
     rank: tuple[int, ...] | None = _option(
         _sizes, "Default: 12 for the units value and slice_values, 5 otherwise. For Tucker, e.g. 4,4,2."
     )
@@ -148,8 +148,10 @@ class Job:
         from tensorveil.models.cp import CP
         from tensorveil.models.tucker import Tucker
 
-        if self.rank is None or self.model not in ("cp", "tucker"):
+        if self.rank is None:
             return self.model
+        if self.model == "auto":
+            raise InputError(f"--rank must be left out with --model auto, which chooses it, got {self.rank}")
         if self.model == "tucker":
             return Tucker(self.rank[0] if len(self.rank) == 1 else self.rank)
         if len(self.rank) != 1:

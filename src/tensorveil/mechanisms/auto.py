@@ -29,7 +29,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 OURS = (*MECHANISMS.values(), WithOffsets)
 LONG_ROWS = 500  # observations of an index from which on gradients tell more than sums: 54 on MovieLens, 5,000 on 100^3
 NAMES = ("auto", *MECHANISMS)
-FAMILIES = ("cp", "tucker")
+FAMILIES = ("cp", "tucker", "auto")
 RANK_OF_POSTERIOR, RANK_OF_OTHERS = 12, 5  # more than 12 gained nothing on MovieLens, and fewer lost 0.006 stars
 
 
@@ -43,9 +43,10 @@ class Choice:
 
 
 def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mechanism: Mechanism | str) -> ModelFamily:
-    """The given model, or for "cp" and "tucker" a model whose rank follows a rule based on public facts.
+    """The given model, or for "cp", "tucker" and "auto" a model whose rank follows a rule based on public facts.
 
     The rank is high if the posterior shrinks unneeded factors. Otherwise it is low, because each factor adds noise.
+    With "auto" the CP model is planned for, and `compared_families` says what it is compared with.
 
     Examples
     --------
@@ -59,6 +60,17 @@ def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mech
     name = mechanism.name if isinstance(mechanism, Mechanism) else mechanism
     shrunk = unit.coordinates_public and name in ("auto", InputPerturbation.name)
     return CP(min(RANK_OF_POSTERIOR if shrunk else RANK_OF_OTHERS, sorted(shape)[-2]))
+
+
+def compared_families(mechanism: Mechanism, shape: tuple[int, ...], unit: Unit) -> Mechanism:
+    """The mechanism, which also fits a Tucker model if it samples a posterior, and keeps the better of the two.
+
+    Which one is better is judged by the released symbols, at no cost in privacy (`PosteriorRun.expected_fit`). Other
+    mechanisms would have to pay for a second model, so they keep the CP model.
+    """
+    if not isinstance(mechanism, InputPerturbation):
+        return mechanism
+    return mechanism.compared_with((family_of("tucker", shape, unit, mechanism),), unit)
 
 
 def foreign_parts(mechanism: Mechanism, family: ModelFamily) -> tuple[str, ...]:

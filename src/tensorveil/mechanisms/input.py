@@ -36,6 +36,7 @@ from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress,
 from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_share, marginal_stages
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.completion import Completion
+from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.accounting.composition import shares
 from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
@@ -151,6 +152,11 @@ class InputPerturbation(Mechanism):
                 "features must be given once, got features here and on the mechanism; leave one of them out"
             )
         return replace(self, features=features)
+
+    def compared_with(self, families: tuple[ModelFamily, ...], unit: Unit) -> InputPerturbation:
+        """The same with a posterior that also samples models of other families, and keeps the best one."""
+        solver = self._solver(not unit.coordinates_public)
+        return replace(self, solver=replace(solver, families=families)) if isinstance(solver, Posterior) else self
 
     def design(self, request: Request) -> Design:
         noise = self._noise(request)

@@ -11,7 +11,7 @@ from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.kernels.cores import one_blas_thread
-from tensorveil.mechanisms.auto import Choice, choose, family_of, foreign_parts
+from tensorveil.mechanisms.auto import Choice, choose, compared_families, family_of, foreign_parts
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
@@ -52,7 +52,8 @@ def plan(
     Parameters
     ----------
     observations : what `fit` will complete
-    model : CP(rank) or Tucker(ranks), or "cp" or "tucker" to let a rule choose the rank
+    model : CP(rank) or Tucker(ranks), or "cp" or "tucker" to let a rule choose the rank, or "auto" to let the released
+        numbers choose between the two, where that costs no privacy
     bounds : the public range of values
     unit : what is protected: "value", "entry", "slice:user", "slice_values:0"
     epsilon, delta : the budget; delta 0 for pure privacy
@@ -73,9 +74,9 @@ def plan(
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
     protected = Unit.of(unit, at_most).resolved(observations.mode_names)
     check_public(observations, protected)  # a plan tells the shape, and errors of features name labels
-    family = family_of(model, observations.shape, protected, mechanism)
     if protected.coordinates_public and expected_count is None:
         expected_count = len(observations)  # public, as all coordinates are
+    family = family_of(model, observations.shape, protected, mechanism)
     if isinstance(mechanism, str):
         shape, names = observations.shape, observations.mode_names
         choice = choose(
@@ -88,6 +89,8 @@ def plan(
             f"mechanism must be an instance, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses"
         )
     chosen = choice.mechanism.with_features(features_for(observations, features)) if features else choice.mechanism
+    if model == "auto":
+        chosen = compared_families(chosen, observations.shape, protected)
     return chosen.plan(
         family,
         bounds,
@@ -245,7 +248,8 @@ def complete(
             raise InputError("a release on a ledger must have a finite epsilon, got inf; leave the ledger out")
         family = family_of(model, observations.shape, Unit.value(), mechanism)
         known = features_for(observations, features) if features else None
-        completion = completed_without_privacy(observations, family, bounds, progress, known)
+        others = () if model != "auto" else (family_of("tucker", observations.shape, Unit.value(), mechanism),)
+        completion = completed_without_privacy(observations, family, bounds, progress, known, others)
         return Release(completion, NO_PRIVACY, **_names(observations))
     planned = plan(
         observations,

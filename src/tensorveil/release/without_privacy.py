@@ -31,8 +31,9 @@ def completed_without_privacy(
     bounds: Bounds,
     progress: Progress = no_progress,
     features: Mapping[str, ArrayLike] | None = None,
+    others: tuple[ModelFamily, ...] = (),
 ) -> Completion:
-    """The posterior of a model of the family given the values themselves, clipped to the bounds."""
+    """The posterior of a model of the family, or of the best of several, given the values clipped to the bounds."""
     if not isinstance(bounds, Bounds):
         raise InputError(f"bounds must be Bounds(low, high), got {bounds!r}; state the range of values")
     if not isinstance(family, ModelFamily):
@@ -43,7 +44,7 @@ def completed_without_privacy(
     symbols = np.searchsorted(scale.edges, steps, side="right")
     released = Released(symbols, np.eye(len(scale.low)), scale, marginal.error)
     given = standardised(features, observations.mode_names, observations.shape)
-    solver = Posterior(features=[given.get(mode) for mode in range(len(observations.shape))])
+    solver = Posterior(features=[given.get(mode) for mode in range(len(observations.shape))], families=others)
     target = Target(family, observations.shape, bounds.low, bounds.high)
     with one_blas_thread():
         return sample_values(solver, released, observations.coordinates, target, progress)

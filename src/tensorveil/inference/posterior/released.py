@@ -226,6 +226,11 @@ class Released:
         symbol_law(np.ascontiguousarray(cuts), channel, places, levels, chances, scores, density)
         return levels, chances, scores, density
 
+    def log_chances(self, means: Floats, cuts: Floats, symbols: Symbols) -> Floats:
+        """Log probability of a symbol for each mean, with given cuts."""
+        _, chances, _, _ = self._chances(cuts, means)
+        return np.asarray(np.log(np.maximum(chances[np.arange(len(means)), symbols], LEAST)))
+
     @staticmethod
     def places(reach: float) -> Floats:
         """Evenly spaced places from -reach to reach."""

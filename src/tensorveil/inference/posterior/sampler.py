@@ -53,6 +53,7 @@ ENOUGH_DRAWS = 100.0  # effective ones of the median watched entry: the error of
 MOST_RHAT = 1.05  # of 95 % of them
 MOST_NUMBERS = 5 * 10**7  # of all draws kept
 FEWEST_KEPT = 8
+COMPARED = 2**14  # entries on which models of several families are compared
 
 
 @final
@@ -73,6 +74,25 @@ class PosteriorRun:
     model: FactorModel
     draws: PosteriorDraws
 
+    def expected_fit(self, coordinates: Coordinates, released: Released) -> float:
+        """Expected log probability of another symbol of an entry like these, by the widely applicable criterion.
+
+        Over at most COMPARED entries: the log of the mean probability of each symbol over the draws, less the variance
+        of its log (Watanabe 2010). It reads released symbols alone.
+        """
+        count = len(released)
+        chosen = np.unique(np.linspace(0, count - 1, min(COMPARED, count)).astype(np.int64))
+        means = self.draws.latent_means(np.ascontiguousarray(coordinates[chosen]), self.offsets)
+        logs = np.array(
+            [
+                released.log_chances(row, knots[1:-1], released.symbols[chosen])
+                for row, knots in zip(means, self.draws.knots, strict=True)
+            ]
+        )
+        largest = logs.max(axis=0)
+        fit = largest + np.log(np.exp(logs - largest).mean(axis=0)) - logs.var(axis=0, ddof=1 if len(logs) > 1 else 0)
+        return float(fit.mean())
+
 
 @final
 @dataclass(frozen=True)
@@ -88,6 +108,7 @@ class Posterior:
     threads : number of threads; None: one per core. The result does not depend on it.
     pattern : whether to use the positions of the observed values as side information (pattern.py)
     features : further side information, one public matrix per mode (one row per index), or None for a mode
+    families : further models to sample; the one that is expected to predict symbols best is kept
     """
 
     sweeps: int | None = None
@@ -96,6 +117,7 @@ class Posterior:
     threads: int | None = None
     pattern: bool = True
     features: Sequence[ArrayLike | None] | None = field(default=None, repr=False, compare=False)
+    families: tuple[ModelFamily, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("sweeps", "threads"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -135,16 +135,25 @@ def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:
 def sample_values(
     solver: Posterior, released: Released, where: Coordinates, target: Target, progress: Progress
 ) -> Completion:
-    """The posterior of the model, given the released symbols and, as side information, their positions."""
+    """The posterior of the model, given the released symbols and, as side information, their positions.
+
+    If the solver names further families, theirs too, and the one that is expected to predict symbols best is kept.
+    """
     where = np.ascontiguousarray(where)
-    run = solver.solve(
-        where,
-        released,
-        target.family,
-        target.shape,
-        start=_start(released, where, target),
-        progress=lambda sweep, planned: progress("sweeps", sweep, planned),
-    )
+    runs = []
+    for family in (target.family, *solver.families):
+        label = f"sweeps, {family.name}" if solver.families else "sweeps"
+        runs.append(
+            solver.solve(
+                where,
+                released,
+                family,
+                target.shape,
+                start=_start(released, where, replace(target, family=family)),
+                progress=lambda sweep, planned, label=label: progress(label, sweep, planned),  # type: ignore[misc]
+            )
+        )
+    run = max(runs, key=lambda run: run.expected_fit(where, released)) if solver.families else runs[0]
     return Completion(run.offsets, run.model, target.low, target.high, draws=run.draws)
 
 
