@@ -128,9 +128,7 @@ def test_what_must_be_trusted_for_a_mechanism_can_be_read_in_an_afternoon(mechan
     lines = trust.trusted(mechanism)
     assert "tensorveil.privacy.vault" in lines
     assert any(module.startswith("tensorveil.privacy.queries.") for module in trust.queries_of(mechanism))
-    assert sum(map(trust.code_lines, lines)) <= trust.MOST_LINES
-    most = {"output": 2600, "with_offsets": 2600}  # each asks the queries of another mechanism as well as its own
-    assert sum(lines.values()) <= most.get(mechanism, trust.MOST_LINES)
+    assert sum(lines.values()) <= trust.MOST_LINES == 2500
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

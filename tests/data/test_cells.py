@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from tensorveil.data.cells import canonical_order, cell_starts
+from tensorveil.data.cells import cell_starts, places_in_cells, stable_order
 
 
 @settings(deadline=None, max_examples=100)
@@ -19,11 +19,11 @@ def test_rows_are_sorted_as_python_sorts_tuples(order, count, seed, largest):
     where = np.ascontiguousarray(pool[rng.integers(0, 8, count)], dtype=np.uint32)
     numbers = rng.integers(0, 5, count)
     rows = [(*cell, number) for cell, number in zip(where.tolist(), numbers.tolist(), strict=True)]
-    found = canonical_order(where, shape, numbers, 5).tolist()
+    found = stable_order((*where.T, numbers), (*shape, 5)).tolist()
     assert found == sorted(range(count), key=rows.__getitem__)  # both keep equal rows in their order
-    again = canonical_order(where[found], shape, numbers[found], 5)
+    again = stable_order((*where[found].T, numbers[found]), (*shape, 5))
     assert again.tolist() == list(range(count))
-    assert canonical_order(where, shape).tolist() == sorted(range(count), key=where.tolist().__getitem__)
+    assert stable_order(tuple(where.T), shape).tolist() == sorted(range(count), key=where.tolist().__getitem__)
 
 
 @pytest.mark.parametrize("order", [2, 4])
@@ -31,6 +31,7 @@ def test_a_cell_starts_where_its_first_observation_is(order):
     cells = sorted(np.random.default_rng(order).integers(0, 2, (40, order)).tolist())
     lengths = [len(list(run)) for _, run in itertools.groupby(cells)]
     assert cell_starts(np.array(cells, dtype=np.uint32)).tolist() == [0, *itertools.accumulate(lengths)][:-1]
+    assert places_in_cells(np.array(cells)).tolist() == [place for length in lengths for place in range(length)]
     assert max(lengths) > 1
 
 

@@ -34,18 +34,18 @@ def clipped(vector, m):
     return vector * (m / norm) if norm > m else vector
 
 
-def joint(model, where, values, chosen, m, grid=GRID):
+def joint(model, where, values, m, grid=GRID):
     totals = np.zeros(model.parameters.size, dtype=np.int64)
-    gradients.entry_sums(model.numbers, where, values, chosen, m, grid, totals)
+    gradients.entry_sums(model.numbers, where, values, m, grid, totals)
     return totals
 
 
-def by_slices(model, where, values, mode, chosen, m, grid=GRID):
+def by_slices(model, where, values, mode, m, grid=GRID):
     order = np.lexsort((values, *where.T, where[:, mode]))
     totals = np.zeros(model.parameters.size, dtype=np.int64)
     layout = (model.numbers,)
     slices = where[order, mode].astype(np.int64)
-    gradients.slice_sums(*layout, where[order], values[order], slices, chosen, m, grid, totals)
+    gradients.slice_sums(*layout, where[order], values[order], slices, m, grid, totals)
     return totals
 
 
@@ -58,10 +58,9 @@ def test_joint_sums_are_those_of_clipped_whole_gradients(order):
     for family in families(order):
         model, where, values = setting(family, SHAPES[order])
         m = 2.0
-        chosen = np.arange(len(values)) % 3 != 0
-        pairs = zip(where[chosen], values[chosen], strict=True)
+        pairs = zip(where, values, strict=True)
         expected = sum(clipped(minus_gradient(model, c, v), m) for c, v in pairs)
-        found = joint(model, where, values, chosen, m) * GRID
+        found = joint(model, where, values, m) * GRID
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -70,13 +69,12 @@ def test_slice_sums_clip_the_sum_of_a_slice(order):
     for family in families(order):
         model, where, values = setting(family, SHAPES[order])
         mode, m = order - 1, 3.0
-        chosen = np.arange(SHAPES[order][mode]) != 1
         expected = np.zeros(model.parameters.size)
-        for index in np.flatnonzero(chosen):
+        for index in range(SHAPES[order][mode]):
             mine = where[:, mode] == index
             whole = [minus_gradient(model, c, v) for c, v in zip(where[mine], values[mine], strict=True)]
             expected += clipped(np.sum(whole, axis=0), m) if whole else 0.0
-        np.testing.assert_allclose(by_slices(model, where, values, mode, chosen, m) * GRID, expected, atol=1e-6)
+        np.testing.assert_allclose(by_slices(model, where, values, mode, m) * GRID, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -102,10 +100,10 @@ def test_no_unit_is_longer_than_its_clip_norm_after_rounding(family):
     model, where, values = setting(family, (4, 3, 5), count=200)
     steps = 10**7  # m in grid steps: squares stay exact in Python's whole numbers
     for w in range(200):
-        totals = joint(model, where[w : w + 1], values[w : w + 1], np.ones(1, bool), steps * GRID)
+        totals = joint(model, where[w : w + 1], values[w : w + 1], steps * GRID)
         assert sum(int(t) ** 2 for t in totals) <= steps**2
         mine = (where[w : w + 1].repeat(3, axis=0), values[w] + np.array([0.0, 1.0, -0.5]))
-        totals = by_slices(model, *mine, 0, np.ones(4, bool), steps * GRID)
+        totals = by_slices(model, *mine, 0, steps * GRID)
         assert sum(int(t) ** 2 for t in totals) <= steps**2
 
 
@@ -113,29 +111,27 @@ def test_no_unit_is_longer_than_its_clip_norm_after_rounding(family):
 def test_the_order_of_observations_does_not_matter(family):
     model, where, values = setting(family, (4, 3, 5), count=500)
     shuffled = np.random.default_rng(1).permutation(500)
-    every = np.ones(500, bool)
-    a, b = joint(model, where, values, every, 1.0), joint(model, where[shuffled], values[shuffled], every, 1.0)
+    a, b = joint(model, where, values, 1.0), joint(model, where[shuffled], values[shuffled], 1.0)
     np.testing.assert_array_equal(a, b)
-    a = by_slices(model, where, values, 2, np.ones(5, bool), 1.0)
-    b = by_slices(model, where[shuffled], values[shuffled], 2, np.ones(5, bool), 1.0)
+    a = by_slices(model, where, values, 2, 1.0)
+    b = by_slices(model, where[shuffled], values[shuffled], 2, 1.0)
     np.testing.assert_array_equal(a, b)
 
 
 def test_a_slice_does_not_see_another_one():
     model, where, values = setting(CP(2), (4, 3, 5), count=60)
     first = where[:, 0] == 0
-    alone = by_slices(model, where[first], values[first], 0, np.ones(4, bool), 1.0)
-    others = by_slices(model, where[~first], values[~first], 0, np.ones(4, bool), 1.0)
-    np.testing.assert_array_equal(by_slices(model, where, values, 0, np.ones(4, bool), 1.0), alone + others)
+    alone = by_slices(model, where[first], values[first], 0, 1.0)
+    others = by_slices(model, where[~first], values[~first], 0, 1.0)
+    np.testing.assert_array_equal(by_slices(model, where, values, 0, 1.0), alone + others)
 
 
 def test_an_infinite_clip_norm_clips_nothing():
     model, where, values = setting(CP(2), (4, 3, 5))
-    every = np.ones(40, bool)
-    np.testing.assert_array_equal(joint(model, where, values, every, np.inf), joint(model, where, values, every, 1e6))
+    np.testing.assert_array_equal(joint(model, where, values, np.inf), joint(model, where, values, 1e6))
 
 
 def test_nothing_is_summed_of_no_observations():
     model, where, values = setting(CP(2), (4, 3, 5))
-    assert not joint(model, where[:0], values[:0], np.ones(0, bool), 1.0).any()
-    assert not by_slices(model, where[:0], values[:0], 0, np.ones(4, bool), 1.0).any()
+    assert not joint(model, where[:0], values[:0], 1.0).any()
+    assert not by_slices(model, where[:0], values[:0], 0, 1.0).any()

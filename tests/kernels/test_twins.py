@@ -43,10 +43,9 @@ ARGUMENTS = {
 @given(m=st.sampled_from([1e-8, 0.1, 1.0, 50.0, 1e6]), bits=st.sampled_from([3, 20, 29, 38]), **ARGUMENTS)
 def test_sums_of_gradients(order, rank, m, bits, count, scale, spread, threads, seed):
     model, where, values, _ = setting(order, rank, count, scale, spread, seed)
-    chosen = np.random.default_rng(seed).random(count) < 0.9
     grid = 2.0 ** (np.floor(np.log2(m)) - bits)
-    plain = joint_sums(model, where, values, chosen, m, grid, fast=False)
-    fast = joint_sums(model, where, values, chosen, m, grid, fast=True, threads=threads)
+    plain = joint_sums(model, where, values, m, grid, fast=False)
+    fast = joint_sums(model, where, values, m, grid, fast=True, threads=threads)
     np.testing.assert_array_equal(fast, plain)
     assert np.abs(plain).max(initial=0) <= count * m / grid
 
@@ -55,9 +54,9 @@ def test_sums_of_gradients_of_a_model_that_fits_no_cache():
     generator = np.random.default_rng(0)
     model = CP(10).model([generator.normal(size=(size, 10)) for size in (9000, 40, 30)])
     where = np.column_stack([generator.integers(0, size, 20_000) for size in model.shape]).astype(np.uint32)
-    values, every = generator.normal(size=20_000), np.ones(20_000, bool)
-    fast = joint_sums(model, where, values, every, 2.0, 2.0**-29, fast=True)
-    np.testing.assert_array_equal(fast, joint_sums(model, where, values, every, 2.0, 2.0**-29, fast=False))
+    values = generator.normal(size=20_000)
+    fast = joint_sums(model, where, values, 2.0, 2.0**-29, fast=True)
+    np.testing.assert_array_equal(fast, joint_sums(model, where, values, 2.0, 2.0**-29, fast=False))
 
 
 @pytest.mark.parametrize("order, rank", MODELS)
@@ -88,12 +87,12 @@ def products_of_others(model, where, mode):
 def test_terms_on_the_edge_of_a_grid_step_are_rounded_alike(order, rank):
     """Values are chosen so that one number of each term is a whole number up to its last bits."""
     model, where, _, shape = setting(order, rank, 3000, 1.0, 1.0, seed=rank)
-    generator, every, grid = np.random.default_rng(rank), np.ones(3000, bool), 2.0**-20
+    generator, grid = np.random.default_rng(rank), 2.0**-20
     phi = products_of_others(model, where, 0)[:, 0]
     values = model.predict(where) + generator.integers(1, 1000, 3000) * grid / (2 * phi)
     m = 2.0**39 * grid  # hardly any entry is clipped
-    plain = joint_sums(model, where, values, every, m, grid, fast=False)
-    np.testing.assert_array_equal(joint_sums(model, where, values, every, m, grid, fast=True), plain)
+    plain = joint_sums(model, where, values, m, grid, fast=False)
+    np.testing.assert_array_equal(joint_sums(model, where, values, m, grid, fast=True), plain)
     for mode, size in enumerate(shape):
         layout = (model.numbers, where, mode)
         limits, g = np.zeros(size), np.zeros((size, rank), dtype=np.int64)
@@ -124,5 +123,5 @@ def test_a_row_has_no_limit_if_the_square_of_a_feature_overflows(large):
     assert g[1].any()
     assert np.abs(g).max() <= 2**32
     for fast in (False, True):
-        sums = joint_sums(model, where[:3], residuals[:3], np.ones(3, bool), 1.0, 2.0**-29, fast=fast)
+        sums = joint_sums(model, where[:3], residuals[:3], 1.0, 2.0**-29, fast=fast)
         assert np.abs(sums).max() <= 3 * 2**29

@@ -114,8 +114,8 @@ def test_replay_notices_gradients_that_are_not_clipped(monkeypatch):
     honest = gradients.entry_sums
 
     def unclipped(*arguments):
-        *layout, chosen, _, grid, totals = arguments
-        honest(*layout, chosen, 1e6, grid, totals)
+        *layout, _, grid, totals = arguments
+        honest(*layout, 1e6, grid, totals)
 
     planned = plan("gaussian", CP(2), "value", steps=3)
     pair = next(iter(neighbours("value")))

@@ -192,10 +192,10 @@ def clipping_after_summing(patch: Patch) -> None:
     sound = gradients.entry_sums
 
     def late(*arguments):
-        *layout, chosen, m, grid, totals = arguments
+        *layout, values, m, grid, totals = arguments
         sums = np.zeros_like(totals)
-        sound(*layout, chosen, 1e6, grid, sums)  # so long is no gradient here
-        length = np.linalg.norm(sums * grid) / max(chosen.sum(), 1)
+        sound(*layout, values, 1e6, grid, sums)  # so long is no gradient here
+        length = np.linalg.norm(sums * grid) / max(len(values), 1)
         totals += np.trunc(sums * min(1.0, m / max(length, 1e-300))).astype(np.int64)
 
     patch.setattr(gradients, "entry_sums", late)

@@ -80,7 +80,7 @@ QUERIES = "tensorveil.privacy.queries."
         (SUMS + ".lengths.Lengths.sensitivity", None, "1 - 2.0**-20", "1"),  # a constant
         (SUMS + ".row_sums.RowSums.sensitivity", None, "where.shape[mode]", "0"),  # a class beside it
         (SUMS + ".row_sums.RowSums.sensitivity", SUMS + ".scores", "-1.0, 1.0)  # [V1]", "-2.0, 2.0)  # [V1]"),
-        (SUMS + ".lengths.Lengths.sensitivity", QUERIES + "own_offsets", "2.0**28", "2.0**40"),  # through two modules
+        (SUMS + ".lengths.Lengths.sensitivity", QUERIES + "base", "2.0**28", "2.0**40"),  # through two modules
         (SUMS + ".row_sums.RowSums.sensitivity", QUERIES + "contributions", "np.trunc(contrib", "np.rint(contrib"),
         (SUMS + ".row_sums.RowSums.sensitivity", QUERIES + "contributions", "STEPS = 2**30", "STEPS = 2**31"),
         ("tensorveil.privacy.queries.values.histogram.Histogram.sensitivity", None, "weights[counted]", "2 * counted"),

@@ -7,28 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil import checks
-from tensorveil.arrays import Coordinates, Integers
+from tensorveil.arrays import Integers
 from tensorveil.errors import SizeError
 
 KEY_LIMIT = 2**63  # a key counts from 0 to below this, so that it fits int64
-
-
-def canonical_order(
-    coordinates: Coordinates, shape: Sequence[int], numbers: Integers | None = None, size: int = 1
-) -> Integers:
-    """Row numbers that sort observations by coordinates, and within one cell by their numbers.
-
-    In this order, observations depend on which of them there are and not on the order of their rows.
-    Numbers are from 0 to size - 1; without them, rows of one cell keep their order.
-
-    Examples
-    --------
-    >>> canonical_order(np.array([[1, 0], [0, 1], [1, 0]]), (2, 2), np.array([7, 5, 2]), 10)
-    array([1, 2, 0])
-    """
-    if numbers is None:
-        return stable_order(tuple(coordinates.T), shape)
-    return stable_order((*coordinates.T, numbers), (*shape, size))
 
 
 def cell_starts(coordinates: NDArray[Any]) -> Integers:
@@ -44,8 +26,16 @@ def cell_starts(coordinates: NDArray[Any]) -> Integers:
     return np.flatnonzero(new)
 
 
+def places_in_cells(coordinates: NDArray[Any]) -> Integers:
+    """Each row's place among the equal rows, which are neighbours: 0 for the first of them."""
+    starts = cell_starts(coordinates)
+    return np.arange(len(coordinates)) - np.repeat(starts, np.diff(starts, append=len(coordinates)))
+
+
 def stable_order(columns: Sequence[NDArray[Any]], sizes: Sequence[int], order: Integers | None = None) -> Integers:
     """Row numbers that sort rows by their columns in turn; rows that are equal keep their place in `order`.
+
+    A column holds numbers from 0 to below its size. Sorted by all its columns, a table forgets the order of its rows.
 
     A radix sort, least significant key first. Each key shares its int64 with the row's place, so that plain sorting,
     several times as fast as argsort, gives the order and is stable.

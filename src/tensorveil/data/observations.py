@@ -268,7 +268,7 @@ class Observations:
         are observed, and not on values or on the order of the rows.
         """
         share = checks.fraction("fraction", fraction)
-        order = cells.canonical_order(self._coordinates, self._shape)
+        order = cells.stable_order(tuple(self._coordinates.T), self._shape)
         starts = cells.cell_starts(self._coordinates.take(order, axis=0))
         counts = np.diff(starts, append=len(self))
         shuffled = np.random.default_rng(checks.seed(seed)).permutation(len(starts))

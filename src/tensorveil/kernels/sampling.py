@@ -1,6 +1,6 @@
 """Exact whole-number noise from blocks of random words; nothing here draws randomness.
 
-Both laws of noise.py are built alike. A magnitude m = U + D V, D = 2^shift, has a weight that splits:
+Both laws are built alike. A magnitude m = U + D V, D = 2^shift, has a weight that splits:
 
     Laplace    exp(-m / b)             = exp(-D V / b)           * exp(-x),  x = U / b
     Gaussian   exp(-m^2 / (2 S^2))     = exp(-(D V)^2 / (2 S^2)) * exp(-x),  x = U (2 D V + U) / (2 S^2)
@@ -25,7 +25,7 @@ from tensorveil.kernels.compiling import compiled
 
 Words = NDArray[np.uint64]
 
-LARGEST = 2**62  # magnitudes saturate here; noise.py says why this is post-processing
+LARGEST = 2**62  # magnitudes saturate here; noise/source.py says why this is post-processing
 TAYLOR_TERMS = 18  # x <= 0.62 always: the first term left out is below 2^-60
 COIN_BITS = 52  # a coin's first bits are compared as a float, exact up to here
 STEPS = 16  # D is the largest power of two of at most scale / STEPS, so x <= 1/16 for Laplace
@@ -37,7 +37,6 @@ PACKED_SHIFT = 27  # sign 1 + U 27 + coin 12 + top 24 = 64 bits
 TOP_BITS = np.uint64(24)
 LOW_MASK = np.uint64(2**40 - 1)
 TOP_MASK = np.uint64(2**64 - 2**40)
-
 
 ROW_GAP = 0.25  # between the standard deviations of a mixture: with this one four proposals of five are kept
 NEGLIGIBLE = 45.0  # e^-45 is below 2^-64: terms so far below the largest are left out of a sum

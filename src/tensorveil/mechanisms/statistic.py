@@ -19,6 +19,7 @@ from tensorveil.kernels.reference.statistics import row_matrices, square_matrice
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
 from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_coordinates, marginal_shares, marginal_stages
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
+from tensorveil.mechanisms.planning.noise_range import check_row_noise
 from tensorveil.models.block_features import largest_feature, typical_feature
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CPModel
@@ -26,7 +27,7 @@ from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import PureEvent
 from tensorveil.privacy.plan import Plan, Request
-from tensorveil.privacy.queries.contributions import check_row_noise, slice_weights
+from tensorveil.privacy.queries.contributions import slice_weights
 from tensorveil.privacy.queries.rows.normal_equations import STATISTIC_GRID, NormalEquations
 from tensorveil.privacy.queries.rows.own_rows import Reading, block_rows, check_width
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage

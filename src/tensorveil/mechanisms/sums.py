@@ -31,13 +31,14 @@ from tensorveil.mechanisms.parts.marginal import (
     with_typical_count,
 )
 from tensorveil.mechanisms.planning.information import noise_variance
+from tensorveil.mechanisms.planning.noise_range import check_noise
 from tensorveil.mechanisms.planning.sum_stages import LEFT, MOST_INDICES, Noise, SumStage, best_reach, sum_stages
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import Event, PureEvent, shares
 from tensorveil.privacy.plan import Plan, Request
-from tensorveil.privacy.queries.contributions import check_noise, slice_weights
-from tensorveil.privacy.queries.own_offsets import LARGEST_RESIDUAL
+from tensorveil.privacy.queries.base import LARGEST_RESIDUAL
+from tensorveil.privacy.queries.contributions import slice_weights
 from tensorveil.privacy.queries.sums.lengths import COUNT_PART, Lengths
 from tensorveil.privacy.queries.sums.row_sums import Rows, RowSums
 from tensorveil.privacy.queries.sums.scores import ScoreReading

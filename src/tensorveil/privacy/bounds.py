@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.arrays import Floats, Integers
-from tensorveil.data.cells import canonical_order, cell_starts
+from tensorveil.data.cells import places_in_cells, stable_order
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, UnprovenError
 from tensorveil.kernels import hashing
@@ -37,17 +37,13 @@ class Bounds:
         low, high = checks.finite_number("low", self.low), checks.finite_number("high", self.high)
         if not low < high:
             raise InputError(f"bounds must have low below high, got {low:g} and {high:g}; swap or widen them")
-        if not SMALLEST_WIDTH <= high - low < np.inf:
-            raise InputError(
-                f"bounds must have a width from {SMALLEST_WIDTH:g} to below infinity, got {low:g} and {high:g}; "
-                "scale the values"
-            )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
-        if self.steps(np.array([low, high])).tolist() != [-VALUE_STEPS, VALUE_STEPS]:  # too few floats lie between them
+        wide = SMALLEST_WIDTH <= high - low < np.inf
+        if not wide or self.steps(np.array([low, high])).tolist() != [-VALUE_STEPS, VALUE_STEPS]:  # too few floats
             raise InputError(
-                f"bounds must be far enough apart for floating-point numbers of their size, got {low!r} and {high!r}; "
-                "subtract a constant from the bounds and the values"
+                f"bounds must be finite and far enough apart for floating-point numbers of their size, got {low!r} and "
+                f"{high!r}; scale the bounds and the values, or subtract a constant from them"
             )
 
     @property
@@ -74,6 +70,7 @@ class Bounds:
         return np.asarray(self.middle + values * (self.width / 2))
 
 
+@dataclass(frozen=True)
 class Where:
     """Where values were observed, in the order of the coordinates: what weights may read."""
 
@@ -99,16 +96,10 @@ class BoundedObservations(Where):
     Attributes
     ----------
     steps : centred values times 2^20, whole numbers from -2^20 to 2^20: the bounds are at -1 and 1 exactly
-    shape, mode_names, bounds, unit : public
     layouts : what queries keep between two questions about the same observations, e.g. an order of the rows.
     """
 
-    coordinates: NDArray[np.uint32]
     steps: Integers
-    shape: tuple[int, ...]
-    mode_names: tuple[str, ...]
-    bounds: Bounds
-    unit: Unit
     layouts: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -125,18 +116,19 @@ class BoundedObservations(Where):
         return replace(self, coordinates=self.coordinates[chosen], steps=self.steps[chosen], layouts={})
 
     def __repr__(self) -> str:
-        sizes = " x ".join(map(str, self.shape))
-        return f"BoundedObservations({sizes}, bounds {self.bounds.low:g} to {self.bounds.high:g}, unit {self.unit})"
+        return f"BoundedObservations({' x '.join(map(str, self.shape))}, unit {self.unit})"
 
 
 def check_public(observations: Observations, unit: Unit) -> None:
     """Refuse observations whose shape, labels or merged values would tell what the unit keeps private."""
-    if observations.duplicates == "mean" and not unit.coordinates_public:
+    if unit.coordinates_public:
+        return
+    if observations.duplicates == "mean":
         raise UnprovenError(
             f'observations merged by duplicates="mean" have no theorem for the unit {unit}, because one of several '
             'values moves a mean by an amount that depends on the others; read them with duplicates="keep"'
         )
-    if observations.inferred_modes and not unit.coordinates_public:
+    if observations.inferred_modes:
         inferred = ", ".join(observations.inferred_modes)
         raise UnprovenError(
             f"labels must be public for the unit {unit}, got those of {inferred} read off the data, "
@@ -148,12 +140,9 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
     """Clip values to the bounds and slices to `at_most` observations; silent about how many it touched.
 
     This is the only way from observations to a mechanism, and the one place that forgets the order of the rows, which
-    is private under every unit (a file may be sorted by value). The result is sorted by coordinates, and several
-    observations of one cell by their clipped values, so it is a function of the multiset of observations.
-
-    Of a slice with more than `at_most` observations, those with the smallest hashes are kept. The hash, under a secret
-    key, is of the coordinates and of the observation's place among the sorted observations of its cell. What is kept of
-    a slice depends on that slice alone, and which coordinates are kept does not depend on values (contributions.md).
+    is private under every unit: a file may be sorted by value. The result is sorted by coordinates, and several
+    observations of one cell by their clipped values. What is kept of a slice depends on that slice alone, and which
+    coordinates are kept does not depend on values: see docs/proofs/contributions.md.
     """
     if not isinstance(observations, Observations):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
@@ -164,30 +153,26 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
     if not np.isfinite(observations.values).all():  # cast to a whole number, NaN would be -2^63 steps
         raise InputError("values must be finite, got NaN or infinite ones; leave those observations out")
     coordinates, steps = observations.coordinates, bounds.steps(observations.values)
-    order = canonical_order(coordinates, observations.shape, steps + VALUE_STEPS, 2 * VALUE_STEPS + 1)
+    order = stable_order((*coordinates.T, steps + VALUE_STEPS), (*observations.shape, 2 * VALUE_STEPS + 1))
     coordinates, steps = coordinates.take(order, axis=0), steps[order]
     if resolved.at_most is not None:
         kept = _kept(coordinates, resolved, key)
         coordinates, steps = coordinates[kept], steps[kept]
     coordinates.setflags(write=False)
     steps.setflags(write=False)
-    return BoundedObservations(coordinates, steps, observations.shape, observations.mode_names, bounds, resolved)
+    return BoundedObservations(coordinates, observations.shape, resolved, steps)
 
 
 def _kept(coordinates: NDArray[np.uint32], unit: Unit, key: bytes) -> NDArray[np.bool_]:
     """Which observations, sorted by cell, are kept: of every slice the `at_most` with the smallest hashes."""
     hashes = _hashed(coordinates, key)
-    starts = cell_starts(coordinates)
-    if len(starts) < len(coordinates):  # observations that are not the first of their cell get hashes of their own
-        place = np.arange(len(coordinates)) - np.repeat(starts, np.diff(starts, append=len(coordinates)))
-        later = np.flatnonzero(place)
-        hashes[later] = _hashed(np.column_stack([coordinates[later], place[later].astype(np.uint32)]), key)
+    places = places_in_cells(coordinates)
+    later = np.flatnonzero(places)  # observations that are not the first of their cell get hashes of their own
+    hashes[later] = _hashed(np.column_stack([coordinates[later], places[later].astype(np.uint32)]), key)
     slices = coordinates[:, unit.mode_number]
     order = np.lexsort((hashes, slices))
-    starts = cell_starts(slices[order, None])
-    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
     kept = np.zeros(len(coordinates), dtype=np.bool_)
-    kept[order] = rank < (unit.at_most or 0)
+    kept[order] = places_in_cells(slices[order, None]) < (unit.at_most or 0)
     return kept
 
 

@@ -47,34 +47,26 @@ class Unit:
         checks.choice("unit", self.kind, KINDS)
         if isinstance(self.mode, Integral) and not isinstance(self.mode, bool):
             object.__setattr__(self, "mode", int(self.mode))
-        if self.whole_slices and (
-            not isinstance(self.mode, int | str) or isinstance(self.mode, bool) or self.mode == ""
-        ):
+        elif self.whole_slices and not (isinstance(self.mode, str) and self.mode):
             told = "none" if self.mode in (None, "") else repr(self.mode)
             raise InputError(f"unit {self.kind!r} must name a mode, got {told}; write for example {self.kind}:user")
         if not self.whole_slices and self.mode is not None:
             raise InputError(f"unit {self.kind!r} must not name a mode, got {self.mode!r}; leave it out")
+        if not self.whole_slices and self.at_most is not None:
+            raise InputError(f"at_most must be used with a slice unit, got it with {self.kind!r}; leave it out")
         if self.at_most is not None:
-            if not self.whole_slices:
-                raise InputError(
-                    f"at_most must be used with a slice unit, got {self.at_most} with unit {self.kind!r}; leave it out"
-                )
             checks.positive_integer("at_most", self.at_most)
 
     @classmethod
     def of(cls, unit: str | Unit | None, at_most: int | None = None) -> Unit:
         """A unit from its text, e.g. "value" or "slice:user", or from itself."""
-        if isinstance(unit, Unit):
-            found = unit
-        elif isinstance(unit, str):
+        if isinstance(unit, str) and unit.partition(":")[0] in KINDS:
             kind, colon, mode = unit.partition(":")
-            number: int | str | None = int(mode) if re.fullmatch(r"-?[0-9]+", mode) else mode
-            if kind not in KINDS:
-                raise InputError(f"unit must be like {EXAMPLES}, got {unit!r}; it says what is protected")
-            found = cls(kind, number if colon else None)
-        else:
+            number = int(mode) if re.fullmatch(r"-?[0-9]+", mode) else mode
+            unit = cls(kind, number if colon else None)
+        if not isinstance(unit, Unit):
             raise InputError(f"unit must be given, like {EXAMPLES}, got {unit!r}; it says what is protected")
-        return found if at_most is None else replace(found, at_most=at_most)
+        return unit if at_most is None else replace(unit, at_most=at_most)
 
     @classmethod
     def value(cls) -> Unit:
@@ -108,20 +100,17 @@ class Unit:
 
     def resolved(self, mode_names: Sequence[str]) -> Unit:
         """The same unit with its mode as a number."""
-        if self.mode is None:
+        names, mode = list(mode_names), self.mode
+        if mode is None:
             return self
-        if isinstance(self.mode, str):
-            if self.mode not in mode_names:
-                raise InputError(
-                    f"unit must name one of {list(mode_names)}, got {self.mode!r}; correct it or pass mode_names"
-                )
-            return replace(self, mode=list(mode_names).index(self.mode))
-        number = checks.mode(self.mode, len(mode_names))
-        if str(self.mode) in mode_names and list(mode_names).index(str(self.mode)) != number:
-            raise InputError(
-                f"unit must name a mode, got {self.mode}, which is both a number and a name; rename the modes"
-            )
-        return replace(self, mode=number)
+        if isinstance(mode, int):
+            number = checks.mode(mode, len(names))
+            if str(mode) in names and names.index(str(mode)) != number:
+                raise InputError(f"unit must name a mode, got {mode}, both a number and a name; rename the modes")
+            return replace(self, mode=number)
+        if mode not in names:
+            raise InputError(f"unit must name one of {names}, got {mode!r}; correct it or pass mode_names")
+        return replace(self, mode=names.index(mode))
 
     @property
     def mode_number(self) -> int:

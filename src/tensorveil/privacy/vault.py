@@ -56,29 +56,23 @@ class Answer:
 @final
 @dataclass(frozen=True)
 class Receipt:
-    """One answer that left the vault: which stage paid, for which query, and with which noise."""
+    """One answer that left the vault: which stage paid, for which query, and how much."""
 
     stage: PaidStage
     query: str
     paid: Event
-    noise: str
 
 
 @final
-@dataclass(frozen=True)
 class Pattern(Where):
     """Where values were observed: public under `value` and `slice_values`, in the order of the coordinates."""
-
-    coordinates: NDArray[np.uint32]
-    shape: tuple[int, ...]
-    unit: Unit
 
     def counts(self, mode: int) -> Integers:
         """How often each index of a mode is observed."""
         return np.bincount(self.coordinates[:, mode], minlength=self.shape[mode])
 
     def sorted_in_cells(self, numbers: NDArray[T]) -> NDArray[T]:
-        """One number per observation, those of each cell in ascending order."""
+        """One number per observation, those of each cell in ascending order: the order of rows is not public."""
         first = np.ones(len(self), dtype=np.bool_)  # of its cell
         first[1:] = (self.coordinates[1:] != self.coordinates[:-1]).any(axis=1)
         return numbers if first.all() else numbers[np.lexsort((numbers, np.cumsum(first)))]
@@ -92,7 +86,6 @@ class _Meter:
     gaussian_coordinates: int
     spent: dict[str, Fraction] = field(default_factory=dict)  # in answers, of pure stages in epsilon
     receipts: list[Receipt] = field(default_factory=list)
-    pattern_read: bool = False
     lock: Lock = field(default_factory=Lock)  # two threads must not pay with the same budget
 
     def due(self, name: str, law: Law, unit: Unit, theorem: str, epsilon: float | None) -> tuple[PaidStage, Event]:
@@ -104,10 +97,11 @@ class _Meter:
             raise VaultError(f"stage {name!r} is priced by {stage.theorem}, got a query of {theorem} under {unit}")
         if stage.law is not law:
             raise VaultError(f"stage {name!r} is priced for {stage.law}, got a query for {law}")
-        if isinstance(stage.event, SampledGaussianEvent) and theorem != SAMPLED:
-            raise VaultError(f"stage {name!r} is priced for a sample of the units, which {theorem} does not cover")
-        if isinstance(stage.event, SampledGaussianEvent) and stage.event.replace != unit.coordinates_public:
-            raise VaultError(f"stage {name!r} is priced for another kind of neighbours than those of {unit}")
+        if isinstance(stage.event, SampledGaussianEvent):
+            if theorem != SAMPLED:
+                raise VaultError(f"stage {name!r} is priced for a sample of the units, which {theorem} does not cover")
+            if stage.event.replace != unit.coordinates_public:
+                raise VaultError(f"stage {name!r} is priced for another kind of neighbours than those of {unit}")
         if (law is Law.GAUSSIAN) == isinstance(stage.event, PureEvent):
             raise VaultError(f"stage {name!r} pays {stage.event}, which does not buy {law}")
         one = replace(stage.event, count=1)
@@ -118,11 +112,11 @@ class _Meter:
         self._spent_with(name, one)
         return stage, one
 
-    def pay(self, name: str, paid: Event, query: str, noise: str) -> None:
+    def pay(self, name: str, paid: Event, query: object) -> None:
         """Use up the price of one answer. Called before anything is drawn."""
         with self.lock:
             self.spent[name] = self._spent_with(name, paid)
-            self.receipts.append(Receipt(self.stages[name], query, paid, noise))
+            self.receipts.append(Receipt(self.stages[name], type(query).__qualname__, paid))
 
     def use_coordinates(self, count: int) -> None:
         """Use up the precision of so many numbers with Gaussian noise. Called before they are drawn."""
@@ -176,7 +170,6 @@ class Vault:
             raise UnprovenError(
                 f"coordinates must be public to be read, got the unit {self.unit}, which hides them; ask a query"
             )
-        self._meter.pattern_read = True
         where = [shard.coordinates for shard in self._shards]
         return Pattern(where[0] if len(where) == 1 else np.concatenate(where), self.shape, self.unit)
 
@@ -184,11 +177,6 @@ class Vault:
     def receipts(self) -> tuple[Receipt, ...]:
         """What was answered so far, in order."""
         return tuple(self._meter.receipts)
-
-    @property
-    def pattern_read(self) -> bool:
-        """Whether the mechanism read where values were observed."""
-        return self._meter.pattern_read
 
     def inner(self, prefix: str) -> Vault:
         """The same vault for a mechanism inside another one, whose stages the plan lists under a prefix."""
@@ -214,31 +202,22 @@ class Vault:
         return [self._noised(*part) for part in zip(totals, events, changes, strict=True)]
 
     def values(self, stage: str, query: Values) -> Answer:
-        """One noisy number per observed value, in the order of the pattern.
-
-        Numbers of one cell are put in order, because the order of rows is not public.
-        """
+        """One noisy number per observed value, in the order of the pattern, those of one cell in ascending order."""
         pattern = self.pattern
         change = query.sensitivity(pattern)
         (event,) = self._paid([stage], query, (change,))
-        if isinstance(event, SampledGaussianEvent):
-            raise VaultError(f"stage {stage!r} is priced for a sample of the units, got a query for all values")
         answer = self._noised(np.concatenate(self._engine.map(query.of, self._shards)), event, change)
         return replace(answer, values=pattern.sorted_in_cells(answer.values))  # [L9]
 
     def symbols(self, stage: str, query: Symbols, channel: Channel, *, epsilon: float | None = None) -> Integers:
-        """One random symbol per observed value, by a channel, in the order of the pattern.
-
-        Symbols of several observations of one cell are put in order, because the order of rows is not public.
-        """
-        name = self._prefix + stage
+        """One random symbol per observed value, in the order of the pattern, those of one cell in ascending order."""
+        name, pattern = self._prefix + stage, self.pattern
         query.check(channel)
-        pattern = self.pattern
         changes = query.changes(pattern)
-        paid, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
+        _, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
         if not isinstance(event, PureEvent) or Fraction(channel.epsilon) * changes > Fraction(event.epsilon):  # [L10]
-            raise VaultError(f"stage {paid.name!r} pays {event}, got {changes} symbols at {channel.epsilon} each")
-        self._meter.pay(name, event, type(query).__qualname__, f"channel of epsilon {channel.epsilon:g} per value")
+            raise VaultError(f"stage {name!r} pays {event}, got {changes} symbols at {channel.epsilon} each")
+        self._meter.pay(name, event, query)
         parts = [query.draw(shard, channel, self._noise) for shard in self._shards]
         return pattern.sorted_in_cells(np.concatenate(parts))  # [L9]
 
@@ -251,17 +230,17 @@ class Vault:
             raise VaultError(f"parts of a query need stages of their own, got {names}")
         if len(changes) != len(names):
             raise VaultError(f"a query of {len(changes)} parts needs as many stages, got {len(names)}")
-        due = [
-            self._meter.due(name, LAW_OF_NORM[change.norm], self.unit, query.theorem(self.unit), epsilon)
-            for name, change in zip(names, changes, strict=True)
-        ]
-        for (stage, _), change in zip(due, changes, strict=True):
+        events = []
+        for name, change in zip(names, changes, strict=True):
+            law, theorem = LAW_OF_NORM[change.norm], query.theorem(self.unit)
+            stage, event = self._meter.due(name, law, self.unit, theorem, epsilon)
             priced = stage.sensitivity.bound
             if priced is not None and change.bound > priced * ROUND_UP:
-                raise VaultError(f"stage {stage.name!r} is priced for a sensitivity of {priced}, got {change.bound}")
-        for name, (_, event), change in zip(names, due, changes, strict=True):
-            self._meter.pay(name, event, type(query).__qualname__, str(_law(event, change, 1)))
-        return [event for _, event in due]
+                raise VaultError(f"stage {name!r} is priced for a sensitivity of {priced}, got {change.bound}")
+            events.append(event)
+        for name, event in zip(names, events, strict=True):
+            self._meter.pay(name, event, query)
+        return events
 
     def _view(self, shards: tuple[BoundedObservations, ...], prefix: str) -> Vault:
         view = object.__new__(Vault)
@@ -304,6 +283,4 @@ def _law(event: Event, change: Change, width: int) -> NoiseLaw:
     if isinstance(event, PureEvent):
         return NoiseLaw(LAW_OF_NORM[change.norm], change.bound / event.epsilon, width)
     clipped = change.bound / 2 if isinstance(event, SampledGaussianEvent) and event.replace else change.bound
-    if change.norm is not Norm.L2:
-        raise VaultError(f"Gaussian noise needs an L2 sensitivity, got {change.norm}")
     return NoiseLaw(Law.GAUSSIAN, event.noise_multiplier * clipped * ROUND_UP)

@@ -7,7 +7,6 @@ threads changes a bit.
 from threading import Lock
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.fast import gradients as vectorised
@@ -30,14 +29,13 @@ def joint_sums(
     model: FactorModel,
     coordinates: Coordinates,
     values: Floats,
-    chosen: NDArray[np.bool_],
     m: float,
     grid: float,
     *,
     fast: bool,
     threads: int | None = None,
 ) -> Integers:
-    """Sum over the chosen entries of their negative joint gradients, each clipped to norm m, in grid steps.
+    """Sum over entries of their negative joint gradients, each clipped to norm m, in grid steps.
 
     Guarantee: the contribution of every entry is at most m / grid long (docs/proofs/gradients.md, Lemma 1).
 
@@ -45,7 +43,6 @@ def joint_sums(
     ----------
     model : where gradients are taken
     coordinates, values : the entries
-    chosen : which of them are summed
     m, grid : clip norm, and grid step, a power of two
     fast : whether a CP model takes the vectorised kernel, which `kernels.dispatch.worth_compiling` decides by public
         sizes. The number of entries is private under some units, so nothing here chooses a kernel by it.
@@ -53,10 +50,8 @@ def joint_sums(
     """
     if not (fast and model.core is None and m < MOST_STEPS * grid):
         totals = np.zeros(model.parameters.size, dtype=np.int64)
-        gradients.entry_sums(model.numbers, coordinates, values, chosen, m, grid, totals)
+        gradients.entry_sums(model.numbers, coordinates, values, m, grid, totals)
         return totals
-    if not chosen.all():
-        coordinates, values = coordinates[chosen], values[chosen]
     workers = sensible_threads(threads, len(values), model.order)  # may read a private count: sums are exact
     R, length = model.ranks[0], padded(model.ranks[0], np.float64)
     parameters = padded_parameters(model, np.float64)

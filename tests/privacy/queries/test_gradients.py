@@ -13,7 +13,7 @@ from tensorveil.errors import InputError
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
-from tensorveil.privacy.queries.gradients import JointGradients, RowGradients
+from tensorveil.privacy.queries.gradients import JointGradients, RowGradients, check_clipping
 from tensorveil.privacy.units import Unit
 
 SHAPE = (4, 3, 3)
@@ -177,3 +177,12 @@ def test_norms_that_could_not_be_compared_with_are_refused(norm):
         JointGradients(model(CP(2)), 0.0, norm, GRID, False)
     with pytest.raises(InputError, match="clip norm"):
         RowGradients(model(CP(2)), 0.0, np.array([1.0, norm, 1.0]), ())
+
+
+def test_a_sum_of_the_most_vectors_fits_the_grid():
+    check_clipping(2.0**31 - 1, 1.0)
+    for norm, grid in ((2.0**31, 1.0), (1.0, 2.0**-31)):
+        with pytest.raises(InputError, match="below 2\\^61"):
+            check_clipping(norm, grid)
+    with pytest.raises(InputError, match="power of two"):
+        check_clipping(1.0, 0.75)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorveil as tv
-from privacy.queries.sums_cases import BOUNDS, READINGS, ROWS, TINY, bounded, crowd, share_moved, shares
+from privacy.queries.sums_cases import READINGS, ROWS, TINY, bounded, crowd, share_moved, shares
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.queries.contributions import CONTRIBUTION_STEPS
 from tensorveil.privacy.queries.sums.lengths import COUNT_PART, Lengths
@@ -43,9 +43,7 @@ def active_slice(half, small):
     row = np.concatenate([np.full(half, VALUE_STEPS), np.full(half, -small)])
     coordinates = np.zeros((4 * half, 2), dtype=np.uint32)
     coordinates[2 * half :, 1] = 1
-    return BoundedObservations(
-        coordinates, np.concatenate([row, -row]), (1, 2), ("user", "item"), BOUNDS, Unit.slice(0)
-    )
+    return BoundedObservations(coordinates, (1, 2), Unit.slice(0), np.concatenate([row, -row]))
 
 
 # Small values whose contributions would vanish if each were rounded towards zero by itself, at counts where those of
@@ -62,7 +60,7 @@ def test_a_slice_in_very_many_rows_is_not_longer_than_one():
     count = 2**20
     coordinates = np.column_stack([np.zeros(count), np.arange(count)]).astype(np.uint32)
     steps = np.random.default_rng(0).integers(-VALUE_STEPS, VALUE_STEPS + 1, count)
-    slice_ = BoundedObservations(coordinates, steps, (1, count), ("user", "item"), BOUNDS, Unit.slice(0))
+    slice_ = BoundedObservations(coordinates, (1, count), Unit.slice(0), steps)
     nobody = slice_.kept(np.zeros(count, dtype=np.bool_))
     assert share_moved(Lengths(Rows.of_mode(1, count), READINGS["values"]), slice_, nobody) > 0.99
 

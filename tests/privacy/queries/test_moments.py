@@ -5,12 +5,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
-from tensorveil.privacy.queries.moments import COUNT_WEIGHT, Counts, UnitMoments
+from tensorveil.privacy.queries.moments import COUNT_WEIGHT, Counts, UnitMoments, round_toward_zero
 from tensorveil.privacy.units import Unit
 
 SHAPE = (4, 3, 3)
@@ -130,3 +132,17 @@ def test_counts_are_how_often_an_index_occurs():
 def test_scales_on_which_lengths_could_not_be_computed_are_refused(size, norm):
     with pytest.raises(InputError, match=r"size|clip norm"):
         UnitMoments(size, norm, (), GRID, pure=False)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.integers(-30, 3))
+def test_rounding_makes_no_number_longer(values, exponent):
+    grid = 2.0**exponent
+    for value, inward in zip(values, round_toward_zero(np.array(values), grid), strict=True):
+        assert abs(int(inward)) * Fraction(grid) <= abs(Fraction(value)) < (abs(int(inward)) + 1) * Fraction(grid)
+
+
+@pytest.mark.parametrize("numbers, grid", [([1.0], 2.0**-62), ([math.nan], 1.0), ([0.0, -math.inf], 1.0)])
+def test_numbers_beyond_the_grid_are_refused(numbers, grid):
+    with pytest.raises(InputError, match="finite and at most 2\\^61 grid steps"):
+        round_toward_zero(np.array(numbers), grid)

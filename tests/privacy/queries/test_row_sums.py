@@ -76,10 +76,7 @@ def test_an_active_slice_cannot_gain_by_rounding(count, pure):
     coordinates = np.zeros((count, 2), dtype=np.uint32)
     coordinates[:, 1] = np.arange(count) % 2
     steps = np.where(np.arange(count) % 4 < 2, VALUE_STEPS, -1)
-    worlds = [
-        BoundedObservations(coordinates, values, (1, 2), ("user", "item"), BOUNDS, Unit.slice_values(0))
-        for values in (steps, -steps)
-    ]
+    worlds = [BoundedObservations(coordinates, (1, 2), Unit.slice_values(0), values) for values in (steps, -steps)]
     query = RowSums(Rows.of_mode(1, 2), READINGS["values"], pure)
     share_moved(query, *worlds)
     whole, nobody = (replace(worlds[0], unit=Unit.slice(0)).kept(np.full(count, chosen)) for chosen in (True, False))

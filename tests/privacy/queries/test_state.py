@@ -13,6 +13,7 @@ from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, Sampl
 from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
+from tensorveil.privacy.queries.base import Change
 from tensorveil.privacy.queries.contributions import slice_weights
 from tensorveil.privacy.queries.gradients import RowGradients
 from tensorveil.privacy.queries.rows.exact_rows import ExactRows
@@ -116,6 +117,23 @@ def test_models_and_offsets_of_another_shape_are_refused():
         Reading(0.0, 1.0, short).residuals(shard(Unit.entry()))
     with pytest.raises(tv.InputError, match="offsets must be one per index"):
         Vault([shard()], [], 0, NoiseSource(1)).residuals(short)
+
+
+@pytest.mark.parametrize("grid", [0.75, 3.0, 2.0**-3.5, -0.5, 0.0, np.inf, np.nan])
+def test_a_grid_that_is_no_power_of_two_is_refused(grid):
+    """The vault would bring a sum to a finer grid by a rounded factor, and its change would be larger than stated."""
+    with pytest.raises(tv.InputError, match="grid must be"):
+        Change(Norm.L2, 1.0, grid)
+
+
+def test_bits_that_are_not_whole_are_refused_before_anything_is_paid():
+    event = GaussianEvent(0.25)
+    stage = Stage("rows", "output-exact", event, Sensitivity(1.0, Norm.L2, "test"), Law.GAUSSIAN, "rows")
+    locked = Vault([shard(Unit.value())], [stage], 100, NoiseSource(1))
+    query = ExactRows(None, 1, np.ones((2, 1, 1)), np.full(2, 2.5), np.arange(2), 3.5, False)
+    with pytest.raises(tv.InputError, match="grid must be a power of two"):
+        locked.answer("rows", query)
+    assert locked.receipts == ()
 
 
 def event_stage(event, law):

@@ -88,7 +88,7 @@ def tucker_pass(
     room = starts[N]
     k, first = np.zeros(length), np.empty(R)
     phi = np.empty(widths[1:].sum())
-    work = np.empty(blocks.tucker_work_size(widths[1:]))
+    work = np.empty(blocks.work_size(widths[1:], N - 1))
     rows = np.empty(N, np.int64)
     shrink = 1.0 - 2.0 * eta * penalty
     loss = 0.0

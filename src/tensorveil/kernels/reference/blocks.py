@@ -34,8 +34,15 @@ def scratch(model: Blocks, N: int) -> tuple[Integers, Floats, Floats]:
 
 @compiled
 def work_size(widths: Integers, N: int) -> int:
-    """Numbers of scratch space that `features` needs."""
-    return 0 if widths.size == N else tucker_work_size(widths)
+    """Its scratch space: for Tucker the partly contracted cores, |G| + |G|/r_1 + ... + 1, and as much again."""
+    total = np.int64(0)
+    if widths.size > N:
+        total += 1
+        size = widths[N]
+        for n in range(N):
+            total += size
+            size //= widths[n]
+    return int(2 * total)
 
 
 @compiled
@@ -49,18 +56,13 @@ def find_rows(coordinates: Coordinates, w: int, starts: Integers, widths: Intege
 
 
 @compiled
-def features(parameters: Floats, rows: Integers, widths: Integers, N: int, phi: Floats, work: Floats) -> float:
-    """Fill phi with the features of all blocks, one after the other, and return xhat."""
-    if widths.size == N:
+def entry_features(model: Blocks, coordinates: Coordinates, w: int, rows: Integers, phi: Floats, work: Floats) -> float:
+    """Fill in the rows of entry w and its features of all blocks, one after the other; returns xhat."""
+    parameters, starts, widths = model
+    find_rows(coordinates, w, starts, widths, rows)
+    if widths.size == coordinates.shape[1]:
         return cp_features(parameters, rows, widths[0], phi)
     return tucker_features(parameters, rows, widths, phi, work)
-
-
-@compiled
-def entry_features(model: Blocks, coordinates: Coordinates, w: int, rows: Integers, phi: Floats, work: Floats) -> float:
-    """Rows and features of entry w; returns xhat."""
-    find_rows(coordinates, w, model.starts, model.widths, rows)
-    return features(model.parameters, rows, model.widths, coordinates.shape[1], phi, work)
 
 
 @compiled
@@ -86,17 +88,6 @@ def cp_features(parameters: Floats, rows: Integers, R: int, phi: Floats) -> floa
 
 
 @compiled
-def tucker_work_size(widths: Integers) -> int:
-    """Scratch for the partly contracted cores: |G| + |G|/r_1 + ... + 1, and as much again for the products."""
-    total = np.int64(1)
-    size = widths[-1]
-    for n in range(widths.size - 1):
-        total += size
-        size //= widths[n]
-    return int(2 * total)
-
-
-@compiled
 def tucker_features(parameters: Floats, rows: Integers, widths: Integers, phi: Floats, work: Floats) -> float:
     """phi of mode n = core contracted with the rows of all other modes, phi of the core = their Kronecker product.
 
@@ -106,16 +97,13 @@ def tucker_features(parameters: Floats, rows: Integers, widths: Integers, phi: F
         phi_n[r] = sum over rest of P_(n-1)[r, rest] D_n[rest].
     """
     N = widths.size - 1
-    core_size = widths[N]
-    for cell in range(core_size):
-        work[cell] = parameters[rows[N] + cell]
+    size = widths[N]
+    work[:size] = parameters[rows[N] : rows[N] + size]
     begin = np.int64(0)  # of P_n in work
-    size = core_size
     for n in range(N):
         rest = size // widths[n]
         following = begin + size
-        for cell in range(rest):
-            work[following + cell] = 0.0
+        work[following : following + rest] = 0.0
         for r in range(widths[n]):
             a = parameters[rows[n] + r]
             for cell in range(rest):
@@ -141,8 +129,7 @@ def tucker_features(parameters: Floats, rows: Integers, widths: Integers, phi: F
         product = following
         size *= widths[n]
     position = widths[:N].sum()
-    for cell in range(core_size):
-        phi[position + cell] = work[product + cell]
+    phi[position : position + size] = work[product : product + size]
     return float(xhat)
 
 

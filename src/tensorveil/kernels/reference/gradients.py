@@ -7,7 +7,7 @@ entries: no sum over entries is a float.
 
 import numpy as np
 
-from tensorveil.arrays import Coordinates, Flags, Floats, Integers
+from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fused import LANES
 from tensorveil.kernels.reference.blocks import Blocks, add_products, entry_features, scratch, sum_of_lanes
@@ -34,9 +34,9 @@ def shrinking(norm: float, m: float) -> float:
 
 @compiled
 def entry_sums(
-    model: Blocks, coordinates: Coordinates, values: Floats, chosen: Flags, m: float, grid: float, totals: Integers
+    model: Blocks, coordinates: Coordinates, values: Floats, m: float, grid: float, totals: Integers
 ) -> None:
-    """totals += sum over the chosen entries of their joint gradients, each clipped to norm m, in grid steps.
+    """totals += sum over entries of their joint gradients, each clipped to norm m, in grid steps.
 
     `fast.gradients.entry_sums` gives the same integers for CP models, bit for bit, so every float here is computed in
     the same order: the prediction from the last block, partial sums in lanes, block after block. The grid must be a
@@ -48,8 +48,6 @@ def entry_sums(
     lanes, squares = np.empty(LANES), np.empty(LANES)
     steps = 1.0 / grid
     for w in range(coordinates.shape[0]):
-        if not chosen[w]:
-            continue
         entry_features(model, coordinates, w, rows, phi, work)
         lanes[:] = 0.0
         add_products(phi, phi.size - widths[B - 1], parameters, rows[B - 1], widths[B - 1], lanes)
@@ -76,16 +74,9 @@ def entry_sums(
 
 @compiled
 def slice_sums(
-    model: Blocks,
-    coordinates: Coordinates,
-    values: Floats,
-    slices: Integers,
-    chosen: Flags,
-    m: float,
-    grid: float,
-    totals: Integers,
+    model: Blocks, coordinates: Coordinates, values: Floats, slices: Integers, m: float, grid: float, totals: Integers
 ) -> None:
-    """totals += sum over the chosen slices of the summed joint gradients of their entries, each sum clipped to norm m.
+    """totals += sum over slices of the summed joint gradients of their entries, each sum clipped to norm m.
 
     Entries must be sorted by slice and, within one, by a rule that reads that slice alone. `gradient` is that
     of one slice; only the rows that the slice touches are read and cleared. A slice whose gradient is not finite adds
@@ -96,38 +87,32 @@ def slice_sums(
     rows, phi, work = scratch(model, coordinates.shape[1])
     gradient = np.zeros(parameters.size)
     seen = np.zeros(parameters.size, np.bool_)  # at the first number of each row
-    longest = 0
-    run = 0
-    for w in range(n_entries):
-        run = run + 1 if w > 0 and slices[w] == slices[w - 1] else 1
-        longest = max(longest, run)
-    touched = np.empty((longest * widths.size, 2), np.int64)  # where a row begins, how long it is
+    touched = np.empty((parameters.size // widths.min(), 2), np.int64)  # where a row begins and ends; no more rows
     w = 0
     while w < n_entries:
         this = slices[w]
         count = 0
         while w < n_entries and slices[w] == this:
-            if chosen[this]:
-                e = values[w] - entry_features(model, coordinates, w, rows, phi, work)
-                first = 0
-                for b in range(widths.size):
-                    if not seen[rows[b]]:
-                        seen[rows[b]] = True
-                        touched[count, 0] = rows[b]
-                        touched[count, 1] = widths[b]
-                        count += 1
-                    for r in range(widths[b]):
-                        gradient[rows[b] + r] += 2.0 * e * phi[first + r]
-                    first += widths[b]
+            e = values[w] - entry_features(model, coordinates, w, rows, phi, work)
+            first = 0
+            for b in range(widths.size):
+                if not seen[rows[b]]:
+                    seen[rows[b]] = True
+                    touched[count, 0] = rows[b]
+                    touched[count, 1] = rows[b] + widths[b]
+                    count += 1
+                for r in range(widths[b]):
+                    gradient[rows[b] + r] += 2.0 * e * phi[first + r]
+                first += widths[b]
             w += 1
         squared = 0.0
         for place in range(count):
-            for cell in range(touched[place, 0], touched[place, 0] + touched[place, 1]):
+            for cell in range(touched[place, 0], touched[place, 1]):
                 squared += gradient[cell] * gradient[cell]
         scale = shrinking(np.sqrt(squared), m)
         for place in range(count):
             seen[touched[place, 0]] = False
-            for cell in range(touched[place, 0], touched[place, 0] + touched[place, 1]):
+            for cell in range(touched[place, 0], touched[place, 1]):
                 if scale != 0.0:
                     totals[cell] += np.int64(np.trunc(scale * gradient[cell] / grid))  # [K3]
                 gradient[cell] = 0.0

@@ -53,8 +53,8 @@ def predict_means(
         if widths.size == N:
             total = cp_row(parameters, starts, widths[0], coordinates, w, N - 1, phi)
         else:
-            blocks.find_rows(coordinates, w, starts, widths, rows)
-            total = blocks.features(parameters, rows, widths, N, phi, work)
+            model = blocks.Blocks(parameters, starts, widths)
+            total = blocks.entry_features(model, coordinates, w, rows, phi, work)
         for n in range(N):
             total += offsets[offset_starts[n] + np.int64(coordinates[w, n])]
         means[w] = mean + total
@@ -160,8 +160,7 @@ def gather(
         if widths.size == N:
             other_rows(parameters, starts, R, coordinates, w, n, own)
         else:
-            blocks.find_rows(coordinates, w, starts, widths, rows)
-            blocks.features(parameters, rows, widths, N, phi, work)
+            blocks.entry_features(blocks.Blocks(parameters, starts, widths), coordinates, w, rows, phi, work)
             own[:R] = phi[place : place + R]
         own[R] = 1.0  # of the offset
         total = mean

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.inference.values.marginal import Counted, Marginal, marginal_of, refined
+from tensorveil.mechanisms.planning.noise_range import check_noise
 from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.plan import Request
-from tensorveil.privacy.queries.contributions import check_noise
 from tensorveil.privacy.queries.values.histogram import Histogram
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage
 from tensorveil.privacy.vault import Vault

@@ -6,10 +6,11 @@ import numpy as np
 
 from tensorveil.inference.level import Level
 from tensorveil.inference.offsets import NoisySums, add_offsets
+from tensorveil.mechanisms.planning.noise_range import check_noise
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.plan import Request
-from tensorveil.privacy.queries.contributions import check_noise, slice_weights
+from tensorveil.privacy.queries.contributions import slice_weights
 from tensorveil.privacy.queries.sums.row_sums import Rows, RowSums
 from tensorveil.privacy.queries.sums.scores import ScoreReading
 from tensorveil.privacy.stages import LAW_OF_NORM, Sensitivity, Stage

@@ -48,7 +48,7 @@ def grid_for(scale: float, bits: int = GRID_BITS) -> float:
     The default makes rounding free: at most 2^-29 of the noise, and the discrete Gaussian as good as the rounded one.
     """
     exponent = math.frexp(checks.positive_number("scale", scale))[1] - 1
-    return _grid(math.ldexp(1.0, exponent - bits))
+    return checked_grid(math.ldexp(1.0, exponent - bits))
 
 
 def row_scale(count: int, width: int, *, grid: float, sensitivity: float, epsilon: float) -> float:
@@ -56,39 +56,16 @@ def row_scale(count: int, width: int, *, grid: float, sensitivity: float, epsilo
 
     All arguments are public, so that a plan can ask before anything is paid.
     """
-    step = _grid(grid)
     change = checks.positive_number("sensitivity", sensitivity, "a statistic that cannot change needs no noise")
-    budget = checks.positive_number("epsilon", epsilon)
-    changed = min(float(count), change / step)  # a row that changes does so by one step at least
-    left = budget - changed * row_slack(width)  # [R5]
-    if left < budget / 2:
-        raise InputError(
-            f"epsilon must be at least {2 * row_slack(width):.1g} a row of {width} numbers, got {budget!r} for "
-            f"{count} rows; use a larger epsilon"
-        )
-    scale = change / step / left * ROUND_UP  # [R6]
+    steps = change / checked_grid(grid)  # a row that changes does so by one step at least
+    left = _after_slack(epsilon, min(float(count), steps), row_slack(width), f"row of {width} numbers")  # [R5]
+    scale = steps / left * ROUND_UP  # [R6]
     if not (scale >= SMALLEST_ROW_SCALE and scale * row_law(width).radius <= LARGEST_RADIUS):
         raise InputError(
             f"sensitivity / epsilon must be from 2^4 to 2^58 / {row_law(width).radius} grid steps for rows of "
             f"{width}, got {scale:.3g}; change the grid, or plan with more epsilon"
         )
     return scale
-
-
-def round_toward_zero(values: Floats, grid: float) -> Integers:
-    """Whole grid steps, towards zero: no norm grows, so that a clipping norm stays exact."""
-    return _steps(np.trunc(np.asarray(values, dtype=np.float64) / _grid(grid)))  # [L8] exact: grid is a power of two
-
-
-def check_headroom(count: int, largest: float, grid: float) -> None:
-    """Refuse a sum of `count` terms of at most `largest` each that might not fit; all three numbers are public."""
-    terms = checks.positive_integer("count", count)
-    steps = math.ceil(checks.nonnegative_number("largest", largest) / _grid(grid)) + 1  # + 1 for rounding to nearest
-    if terms * steps > LARGEST_SUM:
-        raise InputError(
-            f"a sum must stay below 2^61 grid steps, got up to {terms} terms of {steps} steps each; "
-            f"use a grid of at least {grid * terms * steps / LARGEST_SUM:.3g}"
-        )
 
 
 class NoiseSource(SecretWords):
@@ -112,13 +89,7 @@ class NoiseSource(SecretWords):
         """
         exact = _whole(statistic)
         steps = checks.positive_integer("sensitivity", sensitivity, "give the L1 sensitivity in whole grid steps")
-        budget = checks.positive_number("epsilon", epsilon)
-        left = budget - min(exact.size, steps) * LAPLACE_SLACK  # [L9] for every coordinate that changes
-        if left < budget / 2:
-            raise InputError(
-                f"epsilon must be at least {2 * LAPLACE_SLACK:.1g} a coordinate, got {budget!r} for {exact.size}; "
-                "use a larger epsilon"
-            )
+        left = _after_slack(epsilon, min(exact.size, steps), LAPLACE_SLACK, "number")  # [L9]
         scale = steps / left * ROUND_UP  # [L10]
         if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
             raise InputError(
@@ -133,7 +104,7 @@ class NoiseSource(SecretWords):
         """
         exact = _whole(statistic)
         checks.positive_number("sensitivity", sensitivity, "a statistic that cannot change needs no noise")
-        scale = checks.positive_number("noise_std", noise_std) / _grid(grid)
+        scale = checks.positive_number("noise_std", noise_std) / checked_grid(grid)
         if not 2.0**GRID_BITS <= scale <= LARGEST_SCALE:  # [L11]
             raise InputError(
                 f"noise_std must be from 2^{GRID_BITS} to 2^50 grid steps, got {scale:.3g}; use grid_for(noise_std)"
@@ -228,7 +199,7 @@ class NoiseSource(SecretWords):
         return np.asarray(self._draw(law.coin, needed.size, signed=False) >= needed.astype(np.int64))
 
     def _release(self, exact: Integers, draw: Callable[[float, int], Integers], scale: float, grid: float) -> Floats:
-        step = _grid(grid)
+        step = checked_grid(grid)
         noise = draw(scale, exact.size)
         released = noise.view(np.float64)  # each number takes its noise's place: half the memory
         sampling.add_on_grid(exact.ravel(), noise, step, LARGEST_SUM, released)
@@ -244,24 +215,28 @@ class NoiseSource(SecretWords):
         return noise
 
 
+def _after_slack(epsilon: float, changed: float, slack: float, each: str) -> float:
+    """What of epsilon is left after the finite precision of everything that may change."""
+    budget = checks.positive_number("epsilon", epsilon)
+    if budget - changed * slack < budget / 2:
+        raise InputError(
+            f"epsilon must be at least {2 * slack:.1g} for each {each} that may change, got {budget!r} for "
+            f"{changed:,.0f}; use a larger epsilon"
+        )
+    return budget - changed * slack
+
+
 def row_slack(width: int) -> float:
     """What the sampler of `rows` takes off epsilon for each row that changes: docs/proofs/noise.md."""
     return row_law(width).radius * (256 + width / 8) * 2.0**-53
 
 
-def _grid(grid: float) -> float:
+def checked_grid(grid: float) -> float:
+    """The grid, if it is a power of two, so that multiplying and dividing by it are exact."""
     step = checks.positive_number("grid", grid)
     if math.frexp(step)[0] != 0.5 or not 2.0**-900 <= step <= 2.0**900:
         raise InputError(f"grid must be a power of two from 2^-900 to 2^900, got {grid!r}; use grid_for(scale)")
     return step
-
-
-def _steps(numbers: Floats) -> Integers:
-    if not (np.abs(numbers) <= LARGEST_SUM).all():  # false for NaN, too
-        raise InputError(
-            "values must be finite and at most 2^61 grid steps, got others; clip them, or use a coarser grid"
-        )
-    return numbers.astype(np.int64)
 
 
 def _whole(numbers: Integers) -> Integers:

@@ -13,10 +13,14 @@ from tensorveil.errors import InputError
 from tensorveil.privacy.accounting.events import Event
 from tensorveil.privacy.bounds import VALUE_STEPS, BoundedObservations
 from tensorveil.privacy.noise.laws import Law
+from tensorveil.privacy.noise.source import checked_grid
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
 
 OwnOffsets = tuple[int, Floats]  # a mode, and the offset that each of its slices has computed for itself
+OFFSET_RIDGE = 2.0  # residual variance over the variance of an own offset; generic
+OFFSET_STEPS = 2.0**28  # grid steps in one: sums of whole numbers do not depend on the order of the observations
+LARGEST_RESIDUAL = 8.0  # so that sums of 2^30 residuals stay below 2^62 steps
 
 
 class ReleasedOffsets(Protocol):
@@ -94,7 +98,7 @@ class Change:
 
     def __post_init__(self) -> None:
         checks.positive_number("bound", self.bound, "a statistic that cannot change needs no noise")
-        checks.positive_number("grid", self.grid)
+        checked_grid(self.grid)
 
 
 class Query(ABC):
@@ -127,11 +131,12 @@ def offsets_at(shard: BoundedObservations, offsets: ReleasedOffsets, own: OwnOff
 
     Released offsets of another shape, or that are not finite, are refused, whichever cells are observed.
     """
-    sizes = tuple(None if part is None else len(part) for part in offsets.modes)
-    pairs = zip(sizes, shard.shape, strict=False)
-    finite = all(part is None or np.isfinite(part).all() for part in (np.array(offsets.mean), *offsets.modes))
-    if len(sizes) != len(shard.shape) or any(one not in (None, size) for one, size in pairs) or not finite:
-        raise InputError(f"offsets must be one per index of the shape {shard.shape}, and finite, got {sizes}; correct")
+    pairs = zip(offsets.modes, shard.shape, strict=False)
+    fitting = len(offsets.modes) == len(shard.shape) and all(one is None or one.shape == (n,) for one, n in pairs)
+    if not (fitting and all(one is None or np.isfinite(one).all() for one in (np.array(offsets.mean), *offsets.modes))):
+        raise InputError(
+            f"offsets must be one per index of the shape {shard.shape}, and finite, got others; correct them"
+        )
     parts = dict(enumerate(offsets.modes)) | ({} if own is None else {own[0]: own[1]})
     total = np.full(len(shard), offsets.mean)
     with np.errstate(over="ignore"):  # an infinity is clipped later, and a warning would tell of the data
@@ -139,6 +144,15 @@ def offsets_at(shard: BoundedObservations, offsets: ReleasedOffsets, own: OwnOff
             if part is not None:
                 total += part[shard.coordinates[:, mode]]
     return total
+
+
+def own_offsets(shard: BoundedObservations, values: Floats, offsets: ReleasedOffsets, mode: int) -> Floats:
+    """The mean residual of each slice, shrunk; it reads that slice's observations and released offsets only. [P1]"""
+    residuals = np.clip(values - offsets_at(shard, offsets), -LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+    slices, size = shard.index(mode), shard.shape[mode]
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, slices, np.rint(residuals * OFFSET_STEPS).astype(np.int64))
+    return np.asarray(sums / OFFSET_STEPS / (np.bincount(slices, minlength=size) + OFFSET_RIDGE))
 
 
 def residual_shard(shard: BoundedObservations, offsets: ReleasedOffsets) -> BoundedObservations:

@@ -14,7 +14,7 @@ from tensorveil.errors import InputError
 from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference import gradients
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.noise.source import check_headroom, grid_for
+from tensorveil.privacy.noise.source import LARGEST_SUM, checked_grid, grid_for
 from tensorveil.privacy.queries.base import Change, Norm, Query
 from tensorveil.privacy.queries.contributions import check_model
 from tensorveil.privacy.theorems import proves
@@ -40,6 +40,14 @@ def check_norm(norm: float) -> None:
     """Refuse clip norms so small that the norms compared with them could not be computed."""
     if not SMALLEST_NORM <= norm < np.inf:  # false for NaN, too
         raise InputError(f"a clip norm must be at least 2^-30 and finite, got {norm!r}; rescale the model")
+
+
+def check_clipping(norm: float, grid: float) -> None:
+    """Refuse a clip norm and a grid on which a sum of 2^30 clipped vectors might not fit."""
+    check_norm(norm)
+    steps = math.ceil(norm / checked_grid(grid)) + 1
+    if MOST_OBSERVATIONS * steps > LARGEST_SUM:
+        raise InputError(f"a sum must stay below 2^61 grid steps, got 2^30 terms of {steps}; use a coarser grid")
 
 
 def _check_state(model: FactorModel, mean: float) -> None:
@@ -76,8 +84,7 @@ class JointGradients(Query):
 
     def __post_init__(self) -> None:
         _check_state(self.model, self.mean)
-        check_norm(self.clip_norm)
-        check_headroom(MOST_OBSERVATIONS, self.clip_norm, self.grid)  # [L4]
+        check_clipping(self.clip_norm, self.grid)  # [L4]
 
     def theorem(self, unit: Unit) -> str:
         return "gradient-sampled" if self.sampled else "gradient-joint"
@@ -87,14 +94,11 @@ class JointGradients(Query):
         where, steps = self._arranged(shard)
         values = steps / VALUE_STEPS - self.mean
         if not shard.unit.whole_slices:
-            every = np.ones(len(shard), dtype=np.bool_)
             fast = worth_compiling(math.prod(shard.shape), self.model.family.name)  # the shape is public
-            return (joint_sums(self.model, where, values, every, self.clip_norm, self.grid, fast=fast),)  # [L11]
-        mode = shard.unit.mode_number
-        slices, every = where[:, mode].astype(np.int64), np.ones(shard.shape[mode], dtype=np.bool_)
+            return (joint_sums(self.model, where, values, self.clip_norm, self.grid, fast=fast),)  # [L11]
+        slices = where[:, shard.unit.mode_number].astype(np.int64)
         totals = np.zeros(self.model.parameters.size, dtype=np.int64)
-        clipping = (self.clip_norm, self.grid)
-        gradients.slice_sums(self.model.numbers, where, values, slices, every, *clipping, totals)  # [L10]
+        gradients.slice_sums(self.model.numbers, where, values, slices, self.clip_norm, self.grid, totals)  # [L10]
         return (totals,)
 
     @proves("gradient-joint", "gradient-sampled")
@@ -105,11 +109,13 @@ class JointGradients(Query):
 
     def _arranged(self, shard: BoundedObservations) -> tuple[NDArray[np.uint32], Integers]:
         """Coordinates and steps in the order in which they are summed; kept with the shard from step to step."""
+        if self.sampled and not shard.unit.whole_slices:  # read only once, and sums of whole numbers have no order
+            return shard.coordinates, shard.steps
         if type(self) not in shard.layouts:
-            where, order = shard.coordinates, np.arange(len(shard))
+            where = shard.coordinates
             if shard.unit.whole_slices:  # [L7] the stable sort keeps the order of coordinates and values in each slice
                 order = np.argsort(where[:, shard.unit.mode_number], kind="stable")
-            elif not self.sampled:  # sums of whole numbers do not depend on the order; a sample is read only once
+            else:
                 order = local_order(where, self.model)
             shard.layouts[type(self)] = np.ascontiguousarray(where[order]), shard.steps[order]
         arranged: tuple[NDArray[np.uint32], Integers] = shard.layouts[type(self)]

@@ -5,14 +5,14 @@ from typing import final
 
 import numpy as np
 
-from tensorveil.arrays import Integers
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 from tensorveil.kernels.reference.gradients import INSIDE
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, VALUE_STEPS, BoundedObservations
-from tensorveil.privacy.noise.source import check_headroom, round_toward_zero
+from tensorveil.privacy.noise.source import LARGEST_SUM
 from tensorveil.privacy.queries.base import Change, Norm, Query
 from tensorveil.privacy.queries.contributions import check_pairs
-from tensorveil.privacy.queries.gradients import check_norm
+from tensorveil.privacy.queries.gradients import check_clipping
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
@@ -46,8 +46,7 @@ class UnitMoments(Query):
     def __post_init__(self) -> None:
         if not 1 <= self.size <= MOST_OBSERVATIONS:
             raise InputError(f"size must be from 1 to 2^30 observations, got {self.size!r}; correct it")
-        check_norm(self.clip_norm)
-        check_headroom(MOST_OBSERVATIONS, self.clip_norm, self.grid)
+        check_clipping(self.clip_norm, self.grid)
 
     def theorem(self, unit: Unit) -> str:
         return "gradient-rows" if self.pure else "gradient-joint"
@@ -85,6 +84,14 @@ class UnitMoments(Query):
         """A replaced unit changes one vector of the sum; an added or removed unit is one vector more or less."""
         bound = 2.0 * self.clip_norm if unit.coordinates_public else self.clip_norm  # [M5]
         return (Change(Norm.ROWS if self.pure else Norm.L2, bound, self.grid),)
+
+
+def round_toward_zero(numbers: Floats, grid: float) -> Integers:
+    """Whole grid steps, towards zero: no norm grows. The grid is a power of two."""
+    steps = np.trunc(numbers / grid)  # [M7]
+    if not (np.abs(steps) <= LARGEST_SUM).all():  # false for NaN, too
+        raise InputError("numbers must be finite and at most 2^61 grid steps, got others; use a coarser grid")
+    return steps.astype(np.int64)
 
 
 @final

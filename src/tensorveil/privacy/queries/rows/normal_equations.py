@@ -22,7 +22,6 @@ from tensorveil.solvers.layouts.sorted_entries import kept_entries
 if TYPE_CHECKING:
     from tensorveil.models.factor_model import FactorModel
 
-
 STATISTIC_GRID = 1.0 / STATISTIC_STEPS
 SMALLEST_OWN = (1e-12, 1e-9)  # limit and ridge: every own row is then a number
 LARGEST_NUMBER = 2.0**64  # of a model: the squared lengths of its features are then finite, also of six modes

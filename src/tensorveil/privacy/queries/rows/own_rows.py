@@ -17,8 +17,7 @@ from tensorveil.errors import InputError
 from tensorveil.kernels.reference.blocks import Blocks
 from tensorveil.kernels.reference.statistics import STATISTIC_STEPS, right_sides, row_matrices, square_matrices
 from tensorveil.privacy.bounds import BoundedObservations, Where
-from tensorveil.privacy.queries.base import OwnOffsets, ReleasedOffsets, offsets_at
-from tensorveil.privacy.queries.own_offsets import own_offsets
+from tensorveil.privacy.queries.base import OwnOffsets, ReleasedOffsets, offsets_at, own_offsets
 
 LARGEST_WIDTH = 4096  # numbers of a row; its length in binary64 is then right to a relative error of 2^-42
 

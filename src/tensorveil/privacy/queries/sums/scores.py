@@ -9,8 +9,7 @@ from tensorveil import checks
 from tensorveil.arrays import Floats
 from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import BoundedObservations
-from tensorveil.privacy.queries.base import ReleasedOffsets, offsets_at
-from tensorveil.privacy.queries.own_offsets import LARGEST_RESIDUAL, own_offsets
+from tensorveil.privacy.queries.base import LARGEST_RESIDUAL, ReleasedOffsets, offsets_at, own_offsets
 
 
 @final

@@ -25,9 +25,8 @@ class Histogram(Query):
 
     Attributes
     ----------
-    first, last : cell c holds the values whose steps s satisfy first[c] <= s < last[c]. Cells increase and do not
-        overlap. All of them lie in the bounds, whose steps are -2^20 to 2^20; so the largest possible `last` is 2^20 +
-        1.
+    first, last : cell c holds the values whose steps s satisfy first[c] <= s < last[c]. Cells increase, do not overlap,
+        and lie in the bounds, whose steps are -2^20 to 2^20; so the largest possible `last` is 2^20 + 1.
     pure : whether the noise is Laplace; otherwise it is Gaussian
     """
 
