@@ -27,7 +27,7 @@ class BudgetError(TensorveilError):
 class SpentError(TensorveilError):
     """A run failed after the budget of its release was reserved, so the budget counts as spent.
 
-    The original error is the cause (`__cause__`); the message ends with its text.
+    The original error is the cause (`__cause__`), unless memory ran out; the message ends with its text.
     """
 
 

@@ -287,6 +287,12 @@ def budget_with(
     return events, plan, total
 
 
+def rows_and_width(request: Request, block: int) -> tuple[int, int]:
+    """Number of rows of a block of the model, and of numbers per row; the core is one row."""
+    shape = request.family.block_shapes(request.shape)[block]
+    return (1, math.prod(shape)) if block == len(request.shape) else (shape[0], shape[1])
+
+
 def need_unit(mechanism: str, unit: Unit, kinds: tuple[str, ...], instead: str) -> None:
     """Raise UnprovenError for a unit without a theorem for this form of a mechanism."""
     if unit.kind not in kinds:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tensorveil import checks
 from tensorveil.data.features import PublicInput, public_inputs, standardised
@@ -54,8 +54,6 @@ from tensorveil.solvers.als import ALS
 if TYPE_CHECKING:
     from tensorveil.privacy.noise.source import NoiseSource
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 NOISES = ("laplace", "gaussian", "channel")
 SOLVERS = ("posterior", "als")

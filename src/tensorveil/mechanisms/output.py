@@ -219,8 +219,7 @@ def _rows_and_width(request: Request, block: Block) -> tuple[int, int]:
     """Number of rows of a block, and of numbers per row."""
     if block.kind == "offsets":
         return request.shape[block.number], 1
-    shape = request.family.block_shapes(request.shape)[block.number]
-    return (1, math.prod(shape)) if block.kind == "core" else (shape[0], shape[1])
+    return base.rows_and_width(request, block.number)
 
 
 def _stage(request: Request, block: Block, event: Event) -> Stage:

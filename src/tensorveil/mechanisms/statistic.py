@@ -16,7 +16,7 @@ from tensorveil.inference.rows import posterior_rows
 from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference.least_squares import feature_norms
 from tensorveil.kernels.reference.statistics import row_matrices, square_matrices
-from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
+from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, rows_and_width, split_budget
 from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_coordinates, marginal_shares, marginal_stages
 from tensorveil.mechanisms.parts.offsets import ask_offsets, offset_coordinates, offset_modes, offset_stages
 from tensorveil.mechanisms.planning.noise_range import check_row_noise
@@ -121,7 +121,7 @@ class StatisticPerturbation(Mechanism):
                 name = "core" if block == len(request.shape) else request.mode_names[block]
                 for what, change in zip(("right-hand sides", "matrices"), changes, strict=False):
                     event = next(remaining)
-                    check_row_noise(event, change.bound, change.grid, *_rows_and_width(request, block))
+                    check_row_noise(event, change.bound, change.grid, *rows_and_width(request, block))
                     full, theorem = f"sweep {sweep + 1}, {name}, {what}", query.theorem(request.unit)
                     sensitivity = Sensitivity(change.bound, change.norm, "normalised features")
                     stages.append(Stage(full, theorem, event, sensitivity, LAW_OF_NORM[change.norm], what))
@@ -226,13 +226,7 @@ def _blocks(request: Request) -> tuple[int, ...]:
     return (*modes, len(request.shape)) if request.family.name == "tucker" else tuple(modes)
 
 
-def _rows_and_width(request: Request, block: int) -> tuple[int, int]:
-    """Number of rows of a block, and of numbers per row; the core is one row."""
-    shape = request.family.block_shapes(request.shape)[block]
-    return (1, math.prod(shape)) if block == len(request.shape) else (shape[0], shape[1])
-
-
 def _numbers(request: Request, block: int, parts: int) -> int:
     """How many numbers get noise in one half-sweep."""
-    rows, width = _rows_and_width(request, block)
+    rows, width = rows_and_width(request, block)
     return rows * (width + (parts - 1) * width * (width + 1) // 2)

@@ -14,16 +14,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil import checks
+from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 from tensorveil.inference.values.public_scales import UNKNOWN
 from tensorveil.inference.values.scale import Scale
 from tensorveil.privacy.noise.channels import TOTAL, Channel
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 RESIDUAL_SHARES = (0.05, 0.2, 0.6, 0.85)  # of the latent variance, not known of a value: dense traffic to ratings
 CENTRES = np.concatenate(([0.001], (np.arange(23) + 0.5) / 23, [0.999]))  # quantiles of what is known

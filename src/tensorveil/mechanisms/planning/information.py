@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tensorveil.arrays import Floats
 from tensorveil.inference.priors import (
     FEATURE_VARIANCE,
     INTERACTION_VARIANCE,
@@ -21,8 +21,6 @@ from tensorveil.mechanisms.planning.channel_design import design_channel, kept_i
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.plan import Request
-
-Floats = NDArray[np.float64]
 
 # indices have counts of lognormal law, with a log standard deviation of one; a value is of one of these by its count
 RELATIVE_COUNTS = np.exp(np.array([-1.38, -0.67, -0.21, 0.21, 0.67, 1.38]) - 0.5)

@@ -1,7 +1,7 @@
 """Which noise fits the grids of the queries: asked while planning, so that no paid stage is refused by the vault."""
 
 from tensorveil.errors import InputError
-from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.noise.source import row_scale
 
 SMALLEST_NOISE = 2.0**-4  # of one contribution, so that the vault need not clamp sums on its finer grid
@@ -10,14 +10,12 @@ LARGEST_NOISE = 2.0**17  # 2^50 steps of the finest grid in use
 
 def check_noise(event: Event, sensitivity: float) -> None:
     """Refuse, while planning, a budget so small that its noise would not fit the grid."""
-    scale = sensitivity / event.epsilon if isinstance(event, PureEvent) else 0.0
-    if isinstance(event, GaussianEvent):
-        scale = sensitivity * event.noise_multiplier
-        if scale < SMALLEST_NOISE:
-            raise InputError(
-                f"epsilon must leave Gaussian noise of at least {SMALLEST_NOISE:g} of one contribution, "
-                f"got {scale:.2g}; use less epsilon"
-            )
+    scale = sensitivity * (1 / event.epsilon if isinstance(event, PureEvent) else event.noise_multiplier)
+    if scale < SMALLEST_NOISE and not isinstance(event, PureEvent):
+        raise InputError(
+            f"epsilon must leave Gaussian noise of at least {SMALLEST_NOISE:g} of one contribution, "
+            f"got {scale:.2g}; use less epsilon"
+        )
     if scale > LARGEST_NOISE:
         raise InputError(
             f"epsilon must give every stage noise of at most {LARGEST_NOISE:,.0f} times one contribution, "

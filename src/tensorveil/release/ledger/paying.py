@@ -73,9 +73,10 @@ def counted_as_spent(record: Mapping[str, str] | None) -> Iterator[None]:
         yield
     except SpentError:
         raise
-    except Exception as error:  # what numpy says of memory may be how many observations there are
-        told = "memory ran out" if isinstance(error, MemoryError) else str(error)
-        raise SpentError(f"{spent}: {told}") from error
+    except MemoryError:  # what numpy says of it may be how many observations there are
+        raise SpentError(f"{spent}: memory ran out") from None
+    except Exception as error:
+        raise SpentError(f"{spent}: {error}") from error
     except BaseException as stop:
         stop.add_note(spent)
         raise
