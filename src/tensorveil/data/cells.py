@@ -36,9 +36,8 @@ def stable_order(columns: Sequence[NDArray[Any]], sizes: Sequence[int], order: I
     """Row numbers that sort rows by their columns in turn; rows that are equal keep their place in `order`.
 
     A column holds numbers from 0 to below its size. Sorted by all its columns, a table forgets the order of its rows.
-
-    A radix sort, least significant key first. Each key shares its int64 with the row's place, so that plain sorting,
-    several times as fast as argsort, gives the order and is stable.
+    This is a radix sort, least significant key first. Each key shares its int64 with the row's place, so that plain
+    sorting, several times as fast as argsort, gives the order and is stable.
     """
     rows = len(columns[0])
     bits = rows.bit_length()

@@ -35,13 +35,12 @@ def scratch(model: Blocks, N: int) -> tuple[Integers, Floats, Floats]:
 @compiled
 def work_size(widths: Integers, N: int) -> int:
     """Its scratch space: for Tucker the partly contracted cores, |G| + |G|/r_1 + ... + 1, and as much again."""
-    total = np.int64(0)
-    if widths.size > N:
-        total += 1
-        size = widths[N]
-        for n in range(N):
-            total += size
-            size //= widths[n]
+    if widths.size == N:
+        return 0
+    total, size = np.int64(1), widths[N]
+    for n in range(N):
+        total += size
+        size //= widths[n]
     return int(2 * total)
 
 
