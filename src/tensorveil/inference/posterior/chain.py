@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, final
 
@@ -141,7 +141,7 @@ class Chain:
         """What kernels need to predict."""
         return self.parameters, self.starts, self.widths, self.offsets, self.offset_starts, self.data.coordinates
 
-    def sweep(self, sweep: int, tune: bool, held: bool = False) -> None:
+    def sweep(self, sweep: int, tune: bool, held: bool = False, heat: float = 1.0) -> None:
         """Draw everything once.
 
         Parameters
@@ -149,6 +149,7 @@ class Chain:
         tune : whether the draw is discarded and step sizes may change
         held : whether the spreads of factors stay as they are; else a column that is still small in every mode would
             be shrunk before the data could make it large
+        heat : what the log likelihood of rows is divided by; above one only while draws are discarded
         """
         order = len(self.shape)
         for mode in range(order):
@@ -166,7 +167,9 @@ class Chain:
         self.table = self.released.table(self.cuts, ROOM * reach + 3.0, together)
         if tune:  # later it stays: proposals must not depend on what they are to change
             counts, known = weights[:, :, 0].sum(axis=0), self.released.places(self.table.reach)
-            self.information = float(counts @ np.interp(places, known, self.table.information) / counts.sum())
+            self.information = float(counts @ np.interp(places, known, self.table.information) / counts.sum()) / heat
+        if heat > 1:
+            self.table = replace(self.table, values=self.table.values / heat)
         accepted = 0
         for step in range(order):
             mode = (sweep + step) % order

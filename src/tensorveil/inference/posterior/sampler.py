@@ -40,6 +40,10 @@ Coordinates = NDArray[np.uint32]
 
 BURN_IN = 0.3
 HELD = 0.5  # of the burn-in, in which factors keep the spread of their prior
+# Chains from random starts begin with a log likelihood divided by HEAT, which falls to one by COOL of the burn-in: they
+# find better modes. Birmingham, train split, epsilon 4.7, 200 sweeps, three draws: RMSE 183, 155, 196 -> 138, 128, 127
+# (145 and 161 with 30 in two of them).
+HEAT, COOL = 10.0, 0.7
 CHAINS = 4
 FEWEST_SWEEPS, MOST_SWEEPS = 48, 300
 FEWEST_OF_LARGE = 80  # of large data: from its start, a chain of 10^6 values took 60 sweeps to where it stayed
@@ -178,10 +182,12 @@ class Posterior:
                 chain.start_at(start)
         planned = self.planned_sweeps(len(released), len(shape))
         kept = _Kept(self, chains, planned)
+        cooled = COOL * kept.burn_in if start is None else 0.0
+        heat = [HEAT ** (1 - sweep / cooled) if sweep < cooled else 1.0 for sweep in range(planned)]
 
         def advance(thread: int) -> None:
             for chain in chains[thread::threads]:
-                chain.sweep(sweep, tune=sweep < kept.burn_in, held=sweep < HELD * kept.burn_in)
+                chain.sweep(sweep, sweep < kept.burn_in, sweep < HELD * kept.burn_in, heat[sweep])
 
         for sweep in range(planned):  # `advance` reads it
             run_apart(advance, threads)
