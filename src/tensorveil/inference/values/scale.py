@@ -77,6 +77,11 @@ class Scale:
         """Standard deviation of the latent values: the unit."""
         return 1.0
 
+    @property
+    def knots(self) -> Floats:
+        """The cuts and both ends."""
+        return np.concatenate([self.ends[:1], self.cuts, self.ends[1:]])
+
     def value(self, latent: Floats) -> Floats:
         """Centred values of latent numbers: linear inside of a level, constant for an atom."""
         places = np.asarray(latent, dtype=np.float64)

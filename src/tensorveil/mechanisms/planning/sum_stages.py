@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import final
 
@@ -34,6 +34,8 @@ REACHES = (1.5, 2.0, 2.5, 3.0)
 LOSS = 0.03  # log variance around predictions that a wider reach may cost: it is safer if values are not normal
 OFFSET_SHARES = (0.02, 0.1, 0.3, 0.7, 0.85)
 QUANTILES = 9
+INDEX = -1  # in the place of a mode: sums by the index of an observation, all modes together
+INDEX_SHARE, WELL_SUMMED = 0.1, 3000.0  # the largest share; observations times epsilon times share that are enough
 PASSES = 2  # over the modes under slices: a slice's own offset is subtracted before other offsets are known
 
 
@@ -45,7 +47,7 @@ class SumStage:
     Attributes
     ----------
     mode : int or None
-        None: the total of the values.
+        None: the total of the values. INDEX: all modes together.
     share : float
         Of what the budget leaves after the marginal.
     partner, groups : int
@@ -99,10 +101,23 @@ def sum_stages(
     plans = [_divided(request, means, noise, features, modes, split) for split in splits]
     error, stages = min(plans, key=lambda plan: plan[0])
     if withheld is None:
-        return error, stages
+        return error, _with_index(request, stages)
     total, *others = stages
     halves = [SumStage(stage.mode, stage.share / PASSES) for stage in others]
     return error, (total, *halves * PASSES)
+
+
+def _with_index(request: Request, stages: tuple[SumStage, ...]) -> tuple[SumStage, ...]:
+    """The stages and, if any of them is of a mode, sums by the index.
+
+    Their share is such that the noise on the count of a row is about 0.1 % of all observations, and a tenth at most.
+    On train halves, three seeds, 1 / 5 epsilon, unit `entry`, for shares of nothing, this and twice this: MIMIC 1.02 /
+    1.12, 0.95 / 0.90 and 0.95 / 0.85 of the private mean's error; Birmingham 307 / 249, 301 / 253 and 328 / 249.
+    """
+    if len(stages) == 1:
+        return stages
+    share = min(INDEX_SHARE, WELL_SUMMED / (request.count_or_guess * request.epsilon))
+    return (*(replace(stage, share=stage.share * (1 - share)) for stage in stages), SumStage(INDEX, share))
 
 
 def _groups(request: Request, mode: int, partner: int) -> list[int]:
