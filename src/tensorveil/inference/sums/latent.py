@@ -216,7 +216,8 @@ class LatentPosterior:
             means = self._means(np.sqrt(left))
         else:
             index, shares, lines = self._bends
-            means, left = np.zeros(DRAWS), left * np.exp(2 * SPREADS * _even_normals(self._rng))
+            latent = lines**2 @ shares - (lines @ shares) ** 2 + left + self._linked  # the residuals keep their share
+            means, left = np.zeros(DRAWS), left * latent * np.exp(2 * SPREADS * _even_normals(self._rng))
             spreads = np.sqrt(left + self._linked)
             knots = np.array(
                 [relinked(scale, line, shares, sigma).knots for line, sigma in zip(lines, spreads, strict=True)]
