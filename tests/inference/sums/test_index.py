@@ -42,7 +42,8 @@ def test_a_row_holds_the_observations_whose_offsets_add_up_to_its_place(world):
     means, where, added, _, index = world
     rows = sum(index.numbers[mode][chosen] for mode, chosen in where.items())
     width = index.places[1] - index.places[0]
-    assert 0 <= rows.min() and rows.max() < ROWS
+    assert rows.min() >= 0
+    assert rows.max() < ROWS
     assert np.abs(added - index.places[rows]).max() <= len(means) * width / 2 + 1e-9
     np.testing.assert_allclose(index.shares, np.bincount(rows, minlength=ROWS) / len(rows))
     for row in np.unique(rows):  # the weights of places have the mean of the draws

@@ -219,10 +219,11 @@ class LatentPosterior:
             latent = lines**2 @ shares - (lines @ shares) ** 2 + left + self._linked  # the residuals keep their share
             means, left = np.zeros(DRAWS), left * latent * np.exp(2 * SPREADS * _even_normals(self._rng))
             spreads = np.sqrt(left + self._linked)
-            knots = np.array(
-                [relinked(scale, line, shares, sigma).knots for line, sigma in zip(lines, spreads, strict=True)]
-            )
-            bends = np.stack([np.tile(index.places, (DRAWS, 1)), lines], axis=1)
+            scales = [relinked(scale, line, shares, sigma) for line, sigma in zip(lines, spreads, strict=True)]
+            each = zip(scales, self._value, spreads, lines, strict=True)
+            shifts = [ScoreLaw(one).mean_of_values(value, sigma, line, shares) for one, value, sigma, line in each]
+            knots = np.array([one.knots for one in scales])
+            bends = np.stack([np.tile(index.places, (DRAWS, 1)), lines + np.array(shifts)[:, None]], axis=1)
         offsets = Offsets(float(means.mean()), [part.mean(axis=0) for part in whole])
         deviations = np.column_stack([means - means.mean(), *(part - part.mean(axis=0) for part in whole)])
         draws = PosteriorDraws(

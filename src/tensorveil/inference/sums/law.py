@@ -63,13 +63,13 @@ class ScoreLaw:
         """The latent mean at which this centred value is expected."""
         return self.mean_of_values(value, sigma, np.zeros(1))
 
-    def mean_of_values(self, value: float, sigma: float, added: Floats) -> float:
+    def mean_of_values(self, value: float, sigma: float, added: Floats, weights: Floats | None = None) -> float:
         """The latent mean at which this value is expected on average, if these numbers are added to the mean."""
         scale, low, high = self._scale, MEANS[0], MEANS[-1]
         table = expected_values(MEANS, sigma, scale.knots, scale.low, scale.high)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            below = float(np.interp(middle + added, MEANS, table).mean()) < value
+            below = float(np.average(np.interp(middle + added, MEANS, table), weights=weights)) < value
             low, high = (middle, high) if below else (low, middle)
         return float((low + high) / 2)
 

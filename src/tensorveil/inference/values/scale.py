@@ -68,16 +68,6 @@ class Scale:
     doubt: float
 
     @property
-    def mean(self) -> float:
-        """Mean of the latent values: the unit."""
-        return 0.0
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of the latent values: the unit."""
-        return 1.0
-
-    @property
     def knots(self) -> Floats:
         """The cuts and both ends."""
         return np.concatenate([self.ends[:1], self.cuts, self.ends[1:]])
@@ -97,7 +87,7 @@ class Scale:
         """
         atoms = self.low == self.high
         places = np.concatenate(([self.low[0]], self.edges / self.steps, [self.high[-1]], self.low[atoms]))
-        latent = np.concatenate((self.ends[:1], self.cuts, self.ends[1:], _level_means(self.cuts)[atoms]))
+        latent = np.append(self.knots, _level_means(self.cuts)[atoms])
         order = np.argsort(places, kind="stable")
         return places[order], latent[order]
 
