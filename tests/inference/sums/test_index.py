@@ -53,7 +53,7 @@ def test_a_row_holds_the_observations_whose_offsets_add_up_to_its_place(world):
 def test_latent_means_follow_the_values_of_rows_and_the_scale_keeps_the_marginal(world):
     _, _, added, values, index = world
     scale = scale_for(values)
-    shares, lines = drawn_bends(index, scale, summed(world, 1.0), SIGMA, 0.0, 50, np.random.default_rng(1))
+    shares, lines = drawn_bends(index, scale, summed(world, 1.0), SIGMA, 50, np.random.default_rng(1))
     law = relinked(scale, lines.mean(axis=0), shares, SIGMA)
     rng = np.random.default_rng(2)
     means = np.interp(added, index.places, lines.mean(axis=0))
@@ -73,7 +73,7 @@ def test_sums_that_drown_in_noise_leave_a_line_of_slope_one(world):
     sums = summed(world, 1.0)
     noise = np.random.default_rng(3).normal(0, 1e7, (2, ROWS))
     drowned = NoisySums(sums.sums + noise[0], sums.counts, 1e14, 0.0)
-    _, lines = drawn_bends(index, scale_for(values), drowned, SIGMA, 0.0, 400, np.random.default_rng(4))
+    _, lines = drawn_bends(index, scale_for(values), drowned, SIGMA, 400, np.random.default_rng(4))
     assert np.polyfit(index.places, lines.mean(axis=0), 1)[0] == pytest.approx(1.0, abs=0.05)
     assert lines.std(axis=0)[-1] > 0.2  # and says that it is not known
 
@@ -86,7 +86,7 @@ def test_what_offsets_were_fitted_to_is_not_learned_again(world):
     rows = sum(index.numbers[mode][chosen] for mode, chosen in where.items())
     more = NoisySums(sums.sums + np.bincount(rows, excess[0][where[0]], ROWS), sums.counts, 1.0, 1.0)
     plain, corrected, wrong = (
-        drawn_bends(one, scale, read, SIGMA, 0.0, 2, np.random.default_rng(5))[1].mean(axis=0)
+        drawn_bends(one, scale, read, SIGMA, 2, np.random.default_rng(5))[1].mean(axis=0)
         for one, read in ((index, sums), (fitted, more), (index, more))
     )
     held = index.shares > 0.01

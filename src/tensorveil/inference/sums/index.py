@@ -89,7 +89,7 @@ def index_of(
 
 
 def drawn_bends(
-    index: Index, scale: Scale, sums: NoisySums, sigma: float, mean: float, draws: int, rng: np.random.Generator
+    index: Index, scale: Scale, sums: NoisySums, sigma: float, draws: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Shares of the observations near the places of the index, and draws (draws, places) of latent means there.
 
@@ -100,13 +100,12 @@ def drawn_bends(
     scale : by which scores are read
     sums : of scores within the reach, by row
     sigma : spread around latent means
-    mean : of the latent means of all observations
     """
     counts = _counts(index, sums)
     shares = counts @ index.near / max(float(counts.sum()), 1e-300)
     walk = (np.eye(ROWS, k=1) - np.eye(ROWS))[:-1] / (BEND * np.sqrt(np.diff(index.places)))[:, None]
     prior = np.vstack([walk, shares[None] / PINNED])
-    line = mean + index.places
+    line = index.places
     now = line.copy()
     for _ in range(ROUNDS):
         law = ScoreLaw(relinked(scale, now, shares, sigma), scale)

@@ -193,7 +193,7 @@ class LatentPosterior:
     def learn_index(self, index: Index, sums: NoisySums) -> None:
         """Latent means by the index, from sums of scores."""
         sigma = math.sqrt(float(np.mean(self._unexplained() + self._linked)))
-        self._bends = index, *drawn_bends(index, self.scale, sums, sigma, self.mean, DRAWS, self._rng)
+        self._bends = index, *drawn_bends(index, self.scale, sums, sigma, DRAWS, self._rng)
 
     def offsets(self, mode: int) -> Floats:
         """Posterior means of the offsets of a mode."""
