@@ -6,6 +6,7 @@ import pytest
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
+from tensorveil.inference.sums.index import ROWS as INDEX_ROWS
 from tensorveil.mechanisms.sums import checked_features
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.noise.laws import Law
@@ -36,9 +37,10 @@ def test_replay_of_groups_and_second_passes(unit, epsilon, delta, shape):
         used.append([share for share, call in zip(found.used, found.calls, strict=True) if call.kind != "key"])
         if unit == "slice:0":
             assert len(calls) == len(plan.stages)
-        else:  # one stage pays for the total, and for sums of one mode by at least two groups of the other
+        else:  # the total, sums of one mode by at least two groups of the other, and sums by the index at last
             each = 1 if unit == "value" else 2
-            numbers = [call.statistic.size // each for call in calls[3:]]
+            *numbers, last = [call.statistic.size // each for call in calls[3:]]
+            assert last == INDEX_ROWS
             assert sum(number not in (1, *shape) for number in numbers) == 1
     finer = [1, 2]  # histograms that may split other cells than those of the neighbours
     assert np.delete(np.max(used, axis=0), finer).min() > 0.3  # every other stage is hurt by some neighbour

@@ -168,3 +168,22 @@ def test_an_atom_among_continuous_values_takes_its_share_of_an_interval():
     assert high[0] == pytest.approx(-1 + 2 * stats.norm.ppf(0.95) / 3, abs=1e-6)
     low, high = draws.interval(where, Offsets.none(2), 0.9, "mean")
     assert low[0] == high[0]
+
+
+def test_bends_are_read_off_their_tables_and_survive_files():
+    plain = made()
+    places = np.linspace(-1.0, 1.0, 5)
+    bends = np.array([[places, np.sin(places) + 0.1 * draw] for draw in range(len(plain))])
+    bent = replace(plain, bends=bends)
+    sums = plain.latent_means(WHERE, OFFSETS)
+    expected = [np.interp(row, places, bend[1]) for row, bend in zip(sums, bends, strict=True)]
+    np.testing.assert_allclose(bent.latent_means(WHERE, OFFSETS), expected)
+    again = PosteriorDraws.from_arrays(SMALL, SHAPE, bent.arrays())
+    assert again == bent != plain
+    np.testing.assert_array_equal(again.predict(WHERE, OFFSETS), bent.predict(WHERE, OFFSETS))
+
+
+def test_bends_with_places_that_do_not_increase_are_refused():
+    plain = made()
+    with pytest.raises(InputError, match="increasing places"):
+        replace(plain, bends=np.zeros((len(plain), 2, 4)))

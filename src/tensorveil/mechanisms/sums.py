@@ -14,9 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.data.features import PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError
+from tensorveil.inference.degree_features import degree_features
 from tensorveil.inference.offsets import NoisySums
-from tensorveil.inference.sums.degree_features import degree_features
 from tensorveil.inference.sums.groups import grouped
+from tensorveil.inference.sums.index import REACH as INDEX_REACH
+from tensorveil.inference.sums.index import ROWS as INDEX_ROWS
 from tensorveil.inference.sums.latent import LatentPosterior, Split
 from tensorveil.inference.sums.linked_factors import item_columns
 from tensorveil.inference.sums.total import averaged, mean_of_total, reading_range, with_mean
@@ -32,7 +34,7 @@ from tensorveil.mechanisms.parts.marginal import (
 )
 from tensorveil.mechanisms.planning.information import noise_variance
 from tensorveil.mechanisms.planning.noise_range import check_noise
-from tensorveil.mechanisms.planning.sum_stages import LEFT, MOST_INDICES, Noise, SumStage, best_reach, sum_stages
+from tensorveil.mechanisms.planning.sum_stages import INDEX, LEFT, MOST_INDICES, Noise, SumStage, best_reach, sum_stages
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import Event, PureEvent, shares
@@ -64,8 +66,9 @@ class SumPerturbation(Mechanism):
     The marginal of the values is released first. It gives a scale on which values are latent scores with a normal law.
     The total of the values follows, then the sums of scores of one mode after the other, largest first, less what is
     known from earlier ones. If the noise allows, the sums of one mode are split by groups of indices of another mode
-    (similar in offset, count and features, or all indices of a small mode), which gives factors. Shares of the budget
-    and the split follow from public numbers.
+    (similar in offset, count and features, or all indices of a small mode), which gives factors. At last, scores are
+    summed by the sum of all offsets, which tells how values follow it. Shares of the budget and the split follow from
+    public numbers.
 
     - ``value``, ``slice_values``: counts are public, and so are features that show which indices are similar because
       they are observed together.
@@ -147,6 +150,12 @@ class SumPerturbation(Mechanism):
         for place, payment in enumerate(paid):
             one = payment.asked
             if one.mode is None:
+                continue
+            if one.mode == INDEX:
+                index = latent.index()
+                reading = _reading(scale, Offsets.none(len(request.shape)), INDEX_REACH)
+                rows = Rows(INDEX_ROWS, tuple(index.numbers.items()))
+                latent.learn_index(index, _ask(vault, request, payment, rows, reading).scaled(INDEX_REACH))
                 continue
             split = None if one.groups == 1 else _split(request, one, columns[one.partner])
             rows = _rows(request, one, split)
@@ -257,6 +266,8 @@ def _subject(request: Request, one: SumStage) -> str:
     """Of what the sums are."""
     if one.mode is None:
         return "all values"
+    if one.mode == INDEX:
+        return "all modes together"
     groups = "" if one.groups == 1 else f" by {one.groups} groups of {request.mode_names[one.partner]}"
     return request.mode_names[one.mode] + groups
 
@@ -278,6 +289,8 @@ def _stage(request: Request, one: SumStage, event: Event, of: str) -> Stage:
 
 def _size(request: Request, one: SumStage) -> int:
     """Number of rows."""
+    if one.mode == INDEX:
+        return INDEX_ROWS
     return 1 if one.mode is None else request.shape[one.mode] * one.groups
 
 

@@ -33,7 +33,7 @@ class PosteriorDraws:
     posterior means) + the draw's deviations from them + the draw's factors. Its value is linear from low_l to high_l
     between the knots l and l + 1 of the draw, low_0 before the first and high_L beyond the last knot. Where low_l is
     high_l, the values of the level are all alike: an atom, for example a star. Values are centred: the bounds are -1
-    and 1.
+    and 1. With bends, the sum of offsets and factors is read off a table to give m_s.
 
     Attributes
     ----------
@@ -46,6 +46,8 @@ class PosteriorDraws:
     mixing : array (4)
         Sweeps of each chain, chains, the 95th percentile of R-hat and the median of effective draws, both over some
         entries. Draws that are independent have 0 sweeps.
+    bends : array (draws, 2, places) or None
+        Sums of offsets and factors, increasing, and m_s there; it is linear between places and constant beyond.
     """
 
     family: ModelFamily
@@ -57,6 +59,7 @@ class PosteriorDraws:
     low: Floats
     high: Floats
     mixing: Floats
+    bends: Floats | None = None
 
     def __post_init__(self) -> None:
         count, levels = len(self.sigmas), len(self.low)
@@ -69,6 +72,7 @@ class PosteriorDraws:
             "low": (levels,),
             "high": (levels,),
             "mixing": (4,),
+            **({} if self.bends is None else {"bends": (count, 2, np.shape(self.bends)[-1])}),
         }
         if count == 0:
             raise InputError("there must be at least one draw, got none; sample longer")
@@ -81,6 +85,8 @@ class PosteriorDraws:
         ends = np.column_stack([self.low, self.high]).ravel()
         if (np.diff(ends) < 0).any() or (np.diff(self.knots) < 0).any() or not (self.sigmas > 0).all():
             raise InputError("low, high and knots of the draws must increase, and sigmas be above 0, got others")
+        if self.bends is not None and not (np.diff(self.bends[:, 0]) > 0).all():
+            raise InputError("bends of the draws must have increasing places, got others")
 
     def __len__(self) -> int:
         return len(self.sigmas)
@@ -101,6 +107,8 @@ class PosteriorDraws:
         for row, numbers, deviations in zip(found, self.parameters, self.offsets, strict=True):
             descent.predict(model._replace(parameters=numbers.astype(np.float64)), coordinates, row)
             row += base + deviations[0] + deviations[places].sum(axis=1, dtype=np.float64)
+        for row, bend in zip(found, () if self.bends is None else self.bends, strict=self.bends is not None):
+            row[:] = np.interp(row, *bend)
         return found
 
     def scores(self, centred: Floats) -> Floats:
@@ -186,7 +194,8 @@ class PosteriorDraws:
 
     def arrays(self) -> dict[str, NDArray[np.float32] | Floats]:
         """All numbers, by name, for a file."""
-        return {field.name: getattr(self, field.name) for field in fields(self)[2:]}
+        named = {field.name: getattr(self, field.name) for field in fields(self)[2:]}
+        return {name: array for name, array in named.items() if array is not None}
 
     @classmethod
     def from_arrays(
@@ -194,15 +203,16 @@ class PosteriorDraws:
     ) -> Self:
         """The draws whose `arrays()` these are."""
         names = [field.name for field in fields(cls)[2:]]
-        missing = [name for name in names if name not in arrays]
+        missing = [name for name in names if name not in arrays and name != "bends"]
         if missing:
             raise InputError(f"arrays of draws must hold {', '.join(names)}, got none named {missing[0]!r}")
-        return cls(family, shape, *(arrays[name] for name in names))  # type: ignore[arg-type]
+        return cls(family, shape, *(arrays.get(name) for name in names))  # type: ignore[arg-type]
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, PosteriorDraws)
             and (self.family, self.shape) == (other.family, other.shape)
+            and self.arrays().keys() == other.arrays().keys()
             and all(np.array_equal(mine, other.arrays()[name]) for name, mine in self.arrays().items())
         )
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensorveil.inference.sums.law import Earlier, ScoreLaw
+from tensorveil.inference.sums.law import Earlier, ScoreLaw, relinked
 from tensorveil.inference.values.marginal import exact_marginal
 from tensorveil.inference.values.scale import scale_of
 
@@ -53,3 +53,23 @@ def test_one_more_mode_adds_its_offsets_by_their_counts():
     np.testing.assert_allclose(pairs.scores, pairs.latent / 2)
     twice = pairs.plus(np.array([5.0]), np.array([1.0]), np.ones(1))
     np.testing.assert_allclose(np.sort(twice.latent), np.sort(pairs.latent) + 5)
+
+
+def test_a_moved_scale_has_the_same_values_for_latent_numbers_of_another_law(scale):
+    rng = np.random.default_rng(3)
+    centres, weights = np.array([-1.5, 0.2, 2.5]), np.array([0.5, 0.4, 0.1])
+    latent = rng.choice(centres, 400_000, p=weights) + 0.4 * rng.standard_normal(400_000)
+    seen = np.rint(relinked(scale, centres, weights, 0.4).value(latent) * scale.steps).astype(np.int64)
+    level = np.searchsorted(scale.edges, seen, side="right")
+    found = np.bincount(level, minlength=len(scale.masses)) / len(level)
+    np.testing.assert_allclose(found, scale.masses / scale.masses.sum(), atol=0.004)
+
+
+def test_moments_are_those_of_samples_read_by_another_scale(scale):
+    rng = np.random.default_rng(4)
+    moved = relinked(scale, np.array([-1.0, 1.0]), np.array([0.5, 0.5]), 0.5)
+    mean, variance = ScoreLaw(moved, scale).moments(np.array([0.3]), 0.7, 1.5)
+    values = moved.value(0.3 + 0.7 * rng.standard_normal(300_000))
+    read = np.clip(scale.scores(np.rint(values * scale.steps).astype(np.int64)), -1.5, 1.5)
+    assert mean[0] == pytest.approx(read.mean(), abs=0.02)
+    assert variance[0] == pytest.approx(read.var(), abs=0.02)

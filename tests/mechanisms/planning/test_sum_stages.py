@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.mechanisms.planning.sum_stages import REACHES, Noise, best_reach, sum_stages
+from tensorveil.mechanisms.planning.sum_stages import INDEX, REACHES, Noise, best_reach, sum_stages
 from tensorveil.privacy.plan import Request
 
 
@@ -28,7 +28,14 @@ def test_shares_add_up_and_the_total_comes_first(unit, noise):
 
 def test_where_noise_drowns_all_offsets_the_total_has_nearly_all():
     assert stages_of(request(), Noise(1e7, True, 1.0), {})[0].share > 0.8
-    assert {stage.mode for stage in stages_of(request(), Noise(4.0, True, 1.0), {})} == {None, 0, 1}
+    assert {stage.mode for stage in stages_of(request(), Noise(4.0, True, 1.0), {})} == {None, 0, 1, INDEX}
+
+
+def test_all_modes_are_summed_together_at_last_and_only_if_there_are_any():
+    stages = stages_of(request(), Noise(4.0, True, 1.0), {})
+    assert [stage.mode for stage in stages].index(INDEX) == len(stages) - 1
+    assert INDEX not in [stage.mode for stage in stages_of(request(), Noise(1e15, True, 1.0), {})]
+    assert INDEX not in [stage.mode for stage in stages_of(request("slice:0"), Noise(4.0, True, 1.0), {})]
 
 
 def test_the_mean_is_paid_for_where_slices_are_few_although_their_values_are_many():

@@ -14,7 +14,8 @@ from tensorveil.inference.offsets import NoisySums
 from tensorveil.inference.sums.counts import believed_counts
 from tensorveil.inference.sums.effects import GRID, Curve, OffsetSampler, ReadSums
 from tensorveil.inference.sums.groups import drawn_interactions
-from tensorveil.inference.sums.law import Earlier, ScoreLaw
+from tensorveil.inference.sums.index import Index, drawn_bends, index_of
+from tensorveil.inference.sums.law import Earlier, ScoreLaw, relinked
 from tensorveil.inference.sums.linked_factors import linked_factors
 from tensorveil.inference.values.scale import Scale
 from tensorveil.models.completion import Completion
@@ -33,6 +34,8 @@ OFFSET_VARIANCE = 0.1  # of a mode, before its sums are read; generic
 SMALLEST_SLOPE = 1e-3  # of what is read by latent means
 UNLIMITED = 100.0  # a reach that clips no score
 INDEPENDENT = np.array([0.0, 1.0, 1.0, float(DRAWS)])  # mixing of draws without a chain
+COMBINATIONS = 20_000  # of indices, by which rows of the index are described
+SPREADS = 0.3  # standard deviation of the log spread around the index: no sums tell how it differs between cells
 MIXED = 400  # combinations of offsets by which the mean is set
 
 
@@ -56,6 +59,7 @@ class _Mode:
     scores: Floats
     counts: Floats
     released: NoisySums
+    excess: Floats
 
     @property
     def shares(self) -> Floats:
@@ -84,6 +88,7 @@ class LatentPosterior:
         self.mean = self.law.mean_of_value(mean, 1.0)
         self._modes: dict[int, _Mode] = {}
         self._factors = [model] * DRAWS
+        self._bends: tuple[Index, Floats, Floats] | None = None  # the index, shares of its places, latent means there
         self._linked = np.zeros(DRAWS)  # variance that factors explain
 
     @property
@@ -155,7 +160,10 @@ class LatentPosterior:
             self._learn_factors(mode, split, rows, mean, curve)
         mean -= shares @ mean
         scores = self.law.curve(self.mean + mean, math.sqrt(left), UNLIMITED, earlier).mean
-        self._modes[mode] = _Mode(draws, mean, scores - shares @ scores, counts, released)
+        level, spread = (np.interp(mean, GRID, part) for part in (curve.mean, curve.variance))
+        data = released.weight * spread
+        excess = (released.sums - counts * level) * data / (data * counts + released.sum_variance + doubts * level**2)
+        self._modes[mode] = _Mode(draws, mean, scores - shares @ scores, counts, released, excess)
         return counts
 
     def _learn_factors(self, mode: int, split: Split, rows: NoisySums, mean: Floats, curve: Curve) -> None:
@@ -175,6 +183,18 @@ class LatentPosterior:
         marks = np.eye(split.number)[split.labels] @ turn
         self._factors = [linked_factors(model, split.partner, marks, mode, draw @ turn) for draw in draws]
 
+    def index(self) -> Index:
+        """Rows of observations by what their offsets add up to."""
+        parts = self._modes.items()
+        mixed = {mode: self._rng.choice(len(part.mean), COMBINATIONS, p=part.shares) for mode, part in parts}
+        drawn = np.sum([part.draws[np.arange(COMBINATIONS) % DRAWS, mixed[mode]] for mode, part in parts], axis=0)
+        return index_of({m: part.mean for m, part in parts}, {m: part.excess for m, part in parts}, mixed, drawn)
+
+    def learn_index(self, index: Index, sums: NoisySums) -> None:
+        """Latent means by the index, from sums of scores."""
+        sigma = math.sqrt(float(np.mean(self._unexplained() + self._linked)))
+        self._bends = index, *drawn_bends(index, self.scale, sums, sigma, DRAWS, self._rng)
+
     def offsets(self, mode: int) -> Floats:
         """Posterior means of the offsets of a mode."""
         return self._modes[mode].mean
@@ -191,7 +211,19 @@ class LatentPosterior:
             for mode, size in enumerate(first.shape)
         ]
         left = self._unexplained()
-        means = self._means(np.sqrt(left))
+        knots, bends = np.tile(scale.knots, (DRAWS, 1)), None
+        if self._bends is None:
+            means = self._means(np.sqrt(left))
+        else:
+            index, shares, lines = self._bends
+            latent = lines**2 @ shares - (lines @ shares) ** 2 + left + self._linked  # the residuals keep their share
+            means, left = np.zeros(DRAWS), left * latent * np.exp(2 * SPREADS * _even_normals(self._rng))
+            spreads = np.sqrt(left + self._linked)
+            scales = [relinked(scale, line, shares, sigma) for line, sigma in zip(lines, spreads, strict=True)]
+            each = zip(scales, self._value, spreads, lines, strict=True)
+            shifts = [ScoreLaw(one).mean_of_values(value, sigma, line, shares) for one, value, sigma, line in each]
+            knots = np.array([one.knots for one in scales])
+            bends = np.stack([np.tile(index.places, (DRAWS, 1)), lines + np.array(shifts)[:, None]], axis=1)
         offsets = Offsets(float(means.mean()), [part.mean(axis=0) for part in whole])
         deviations = np.column_stack([means - means.mean(), *(part - part.mean(axis=0) for part in whole)])
         draws = PosteriorDraws(
@@ -200,10 +232,11 @@ class LatentPosterior:
             np.array([model.parameters for model in self._factors], dtype=np.float32),
             deviations.astype(np.float32),
             np.sqrt(left),
-            np.tile(np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]]), (DRAWS, 1)),
+            knots,
             scale.low,
             scale.high,
             INDEPENDENT,
+            bends,
         )
         mean = np.mean([model.parameters for model in self._factors], axis=0)
         return Completion(offsets, first.replace_parameters(mean), *bounds, self._withheld, draws=draws)

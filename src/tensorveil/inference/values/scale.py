@@ -68,14 +68,9 @@ class Scale:
     doubt: float
 
     @property
-    def mean(self) -> float:
-        """Mean of the latent values: the unit."""
-        return 0.0
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of the latent values: the unit."""
-        return 1.0
+    def knots(self) -> Floats:
+        """The cuts and both ends."""
+        return np.concatenate([self.ends[:1], self.cuts, self.ends[1:]])
 
     def value(self, latent: Floats) -> Floats:
         """Centred values of latent numbers: linear inside of a level, constant for an atom."""
@@ -92,7 +87,7 @@ class Scale:
         """
         atoms = self.low == self.high
         places = np.concatenate(([self.low[0]], self.edges / self.steps, [self.high[-1]], self.low[atoms]))
-        latent = np.concatenate((self.ends[:1], self.cuts, self.ends[1:], _level_means(self.cuts)[atoms]))
+        latent = np.append(self.knots, _level_means(self.cuts)[atoms])
         order = np.argsort(places, kind="stable")
         return places[order], latent[order]
 

@@ -82,7 +82,7 @@ def _laws(scale: Scale) -> tuple[Floats, Floats]:
     places = ndtri(CENTRES)
     if not scale.free:
         shares = np.append(0.0, np.cumsum(scale.masses)) / scale.masses.sum()
-        places = np.interp(CENTRES, shares, np.concatenate([scale.ends[:1], scale.cuts, scale.ends[1:]]))
+        places = np.interp(CENTRES, shares, scale.knots)
     variances = np.repeat(RESIDUAL_SHARES, len(CENTRES))[:, None]
     centres = np.sqrt(1 - variances) * np.tile(places, len(RESIDUAL_SHARES))[:, None]
     away = (np.concatenate(([-np.inf], scale.cuts, [np.inf])) - centres) / np.sqrt(variances)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import final
 
@@ -34,6 +34,9 @@ REACHES = (1.5, 2.0, 2.5, 3.0)
 LOSS = 0.03  # log variance around predictions that a wider reach may cost: it is safer if values are not normal
 OFFSET_SHARES = (0.02, 0.1, 0.3, 0.7, 0.85)
 QUANTILES = 9
+INDEX = -1  # in the place of a mode: sums by the index of an observation, all modes together
+INDEX_SHARE = 0.1  # for these sums, at most; less where observations times epsilon are below or above these numbers
+SUMMED, WELL_SUMMED = 3e3, 3e4
 PASSES = 2  # over the modes under slices: a slice's own offset is subtracted before other offsets are known
 
 
@@ -45,7 +48,7 @@ class SumStage:
     Attributes
     ----------
     mode : int or None
-        None: the total of the values.
+        None: the total of the values. INDEX: all modes together.
     share : float
         Of what the budget leaves after the marginal.
     partner, groups : int
@@ -99,10 +102,27 @@ def sum_stages(
     plans = [_divided(request, means, noise, features, modes, split) for split in splits]
     error, stages = min(plans, key=lambda plan: plan[0])
     if withheld is None:
-        return error, stages
+        return error, _with_index(request, stages)
     total, *others = stages
     halves = [SumStage(stage.mode, stage.share / PASSES) for stage in others]
     return error, (total, *halves * PASSES)
+
+
+def _with_index(request: Request, stages: tuple[SumStage, ...]) -> tuple[SumStage, ...]:
+    """The stages and, if any of them is of a mode, sums by the index.
+
+    With the largest share, noise on the count of a row is about a tenth of it at the first number, and a hundredth at
+    the second, where more would be wasted. Below, these sums tell little, and the budget is better spent on others.
+    Train halves, unit `entry`, epsilon 1 / 5, errors as shares of the private mean's, without and with these sums, when
+    the spread around the index was not yet widened (`LatentPosterior.completion`): MIMIC 1.02 / 1.12 and 0.95 / 0.88
+    (5 seeds), Birmingham 0.478 / 0.389 and 0.475 / 0.391, FilmTrust 0.898 / 0.876 and 0.899 / 0.874 (3 seeds). Widened,
+    Birmingham has 0.482 / 0.393, and its largest tenth is covered by 0.87 / 0.91 instead of 0.82 / 0.82.
+    """
+    if len(stages) == 1:
+        return stages
+    told = request.count_or_guess * request.epsilon
+    share = INDEX_SHARE * min(1.0, told / SUMMED, WELL_SUMMED / told)
+    return (*(replace(stage, share=stage.share * (1 - share)) for stage in stages), SumStage(INDEX, share))
 
 
 def _groups(request: Request, mode: int, partner: int) -> list[int]:

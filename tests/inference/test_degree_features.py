@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tensorveil.inference.sums.degree_features import degree_features
+from tensorveil.inference.degree_features import degree_features
 
 
 def test_degree_features_tell_two_communities_apart_and_read_no_order():
