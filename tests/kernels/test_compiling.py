@@ -27,7 +27,7 @@ print(float(parameters[0]))
 """
 
 
-@pytest.mark.parametrize("kernel", [descent.predict, descent.sgd_pass, blocks.cp_features, blocks.tucker_features])
+@pytest.mark.parametrize("kernel", [descent.predict_cp, descent.sgd_pass, blocks.cp_features, blocks.tucker_features])
 def test_kernels_follow_ieee_arithmetic_to_the_letter(kernel):
     # fastmath would remove the checks for NaN that detect divergence
     assert not kernel.targetoptions.get("fastmath", False)

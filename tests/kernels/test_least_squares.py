@@ -9,7 +9,7 @@ from oracles import ORDERS, RANKS, SHAPES, random_blocks
 from tensorveil.kernels.reference import least_squares
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
-from tensorveil.solvers.block_updates import Entries, solve_tucker_rows
+from tensorveil.solvers.block_updates import Entries, core_product, solve_tucker_rows
 
 
 def families(order):
@@ -104,13 +104,13 @@ def test_core_products_against_the_kronecker_matrix(order):
     model = family.model(random_blocks(family.block_shapes(shape), seed=order))
     coordinates, values = some_entries(shape, seed=order)
     phi = np.array([np.ravel(kronecker([f[i] for f, i in zip(model.factors, w, strict=True)])) for w in coordinates])
-    order_of, begins = sorted_by(coordinates, 0, shape[0])
+    entries = Entries.of(coordinates, values, shape)
     direction = np.random.default_rng(1).standard_normal(model.core.size)
-    result, diagonal = np.empty(model.core.size), np.empty(model.core.size)
-    for given, expected in ((direction, phi.T @ (phi @ direction)), (np.empty(0), phi.T @ values)):
-        least_squares.core_product(model.numbers, coordinates, values, order_of, begins, given, result, diagonal)
-        np.testing.assert_allclose(result, expected, atol=1e-9)
-        np.testing.assert_allclose(diagonal, (phi**2).sum(axis=0), atol=1e-9)
+    found, _ = core_product(entries, values, model, model.parameters, direction)
+    np.testing.assert_allclose(found, phi.T @ (phi @ direction), atol=1e-9)
+    right, diagonal = core_product(entries, values, model, model.parameters, None)
+    np.testing.assert_allclose(right, phi.T @ values, atol=1e-9)
+    np.testing.assert_allclose(diagonal, (phi**2).sum(axis=0), atol=1e-9)
 
 
 def kronecker(rows):

@@ -5,9 +5,10 @@ import pytest
 from scipy.stats import norm
 
 from oracles import ORDERS, RANKS, SHAPES, dense, random_blocks
-from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
+from tensorveil.inference.posterior.sorted_symbols import SortedSymbols, fill_rows
 from tensorveil.kernels.fast import scored_rows as fast_rows
-from tensorveil.kernels.reference import scored_rows
+from tensorveil.kernels.reference import blocks, scored_rows
+from tensorveil.kernels.vectors import padded
 from tensorveil.models.cp import CP
 from tensorveil.models.offsets import Offsets
 from tensorveil.models.tucker import Tucker
@@ -64,17 +65,22 @@ class Case:
         self.strengths = [generator.uniform(0.5, 2.0, rank + 1) for rank in self.model.ranks]
 
     def given(self, parameters, offsets):
-        return parameters, self.model.block_starts, self.model.block_widths, offsets, self.starts, self.where, self.mean
+        layout = self.model.block_starts, self.model.block_widths
+        room = None if self.model.core is None else blocks.work_size(self.model.block_widths, len(self.shape))
+        return parameters, *layout, room, offsets, self.starts, self.where, self.mean
 
     def draw(self, mode, key, parts=None, keep=0.0, state=None, fast=False):
         parameters, offsets = state or (self.model.parameters.copy(), self.offsets.copy())
         prior = self.priors[mode], self.strengths[mode], np.uint64(key)
         if fast:
             kernel, size, first = fast_rows.draw_rows, self.shape[mode], self.model.block_starts[mode]
-            lists = SortedSymbols.of(self.where, self.symbols, self.shape, self.model.ranks[0], 2)
-            given = lists.given(mode, lists.pack(parameters, offsets))
+            lists = SortedSymbols.of(self.where, self.symbols, self.shape, self.model.ranks, 2)
+            given = lists.given(mode, lists.pack(parameters, offsets), self.core(parameters))
             law = lists.lists[mode].values, np.float32(table()), np.float32(REACH), self.information, keep
-            own = parameters[first : first + size * lists.rank], offsets[self.starts[mode] : self.starts[mode] + size]
+            own = (
+                parameters[first : first + size * self.model.ranks[mode]],
+                offsets[self.starts[mode] : self.starts[mode] + size],
+            )
             arguments = *given, *law, *own, *prior
         else:
             kernel, listed = scored_rows.draw_rows, sorted_by(self.where, mode, self.shape[mode])
@@ -83,6 +89,9 @@ class Case:
         for part in parts or [(0, self.shape[mode])]:
             kernel(*arguments, *part)
         return self.rows(mode, parameters, offsets)
+
+    def core(self, parameters):
+        return None if self.model.core is None else parameters[self.model.block_starts[-1] :].reshape(self.model.ranks)
 
     def rows(self, mode, parameters, offsets):
         rank, first, size = self.model.ranks[mode], self.model.block_starts[mode], self.shape[mode]
@@ -124,15 +133,19 @@ def test_features_and_equations_are_the_dense_ones(order, family):
         features, base = np.zeros((count + 3, length)), np.empty(count)
         room = np.empty(model.block_starts.size, np.int64)
         work = np.empty(10**4)
+        parameters, starts, widths, needed, *rest = case.given(model.parameters, case.offsets)
         scored_rows.gather(
-            *case.given(model.parameters, case.offsets),
+            parameters,
+            starts,
+            widths,
+            *rest,
             order_of,
             0,
             count,
             mode,
             work,
             room,
-            work.copy(),
+            None if needed is None else work.copy(),
             features,
             base,
         )
@@ -234,19 +247,25 @@ def test_means_are_those_of_offsets_and_model(order, family):
     np.testing.assert_allclose(means, offsets.at(case.where) + case.model.predict(case.where), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("order, rank", [(2, 1), (2, 33), (3, 4), (3, 6), (3, 12), (4, 7), (6, 13)])
+FAST = [(order, CP(rank)) for order, rank in [(2, 1), (2, 33), (3, 4), (3, 6), (3, 12), (4, 7), (6, 13)]]
+FAST += [(2, Tucker((3, 5))), (3, Tucker((4, 4, 4))), (3, Tucker((2, 7, 3))), (4, Tucker((3, 2, 4, 2)))]
+
+
+@pytest.mark.parametrize("order, family", FAST, ids=str)
 @pytest.mark.parametrize("count", [5, 40, 3 * fast_rows.BATCH])
-def test_the_fast_kernels_draw_and_predict_what_the_reference_does(order, rank, count):
+def test_the_fast_kernels_draw_and_predict_what_the_reference_does(order, family, count):
     shape = (6, 60) if order == 2 else SHAPES[order]  # matrices of few columns are singular: rounding shows
-    case = Case(shape, CP(rank), count, mean=0.0)
+    if family.name == "tucker":
+        shape = tuple(size + 7 for size in shape)
+    case = Case(shape, family, count, mean=0.0)
     case.information = 2.0  # short steps: more of them are accepted
     parameters = 0.3 * case.model.parameters
     for key in range(60):  # to where proposals are accepted
         case.draw(key % order, key, keep=0.9, state=(parameters, case.offsets))
     case.model = case.model.replace_parameters(parameters)
-    lists = SortedSymbols.of(case.where, case.symbols, case.shape, rank, 1)
+    lists = SortedSymbols.of(case.where, case.symbols, case.shape, case.model.ranks, 1)
     means, plain = np.empty(len(case.where), np.float32), np.empty(len(case.where))
-    given = lists.given(0, lists.pack(case.model.parameters, case.offsets))
+    given = lists.given(0, lists.pack(case.model.parameters, case.offsets), case.core(case.model.parameters))
     for part in ((0, 1), (1, case.shape[0])):
         fast_rows.predict_means(*given, means, *part)
     scored_rows.predict_means(*case.given(case.model.parameters, case.offsets), plain, 0, len(plain))
@@ -262,6 +281,32 @@ def test_the_fast_kernels_draw_and_predict_what_the_reference_does(order, rank, 
             np.testing.assert_allclose(fast, plain, atol=2e-4 * np.abs(plain).max())
             moved.append((plain != before).mean())
     assert np.mean(moved) > 0.1
+
+
+@pytest.mark.parametrize("ranks", [(4, 3), (2, 3, 4), (3, 2, 2, 3)])
+def test_what_symbols_tell_of_a_core_is_what_they_tell_of_its_dense_features(ranks):
+    case = Case(tuple(range(9, 9 + len(ranks))), Tucker(ranks), 3 * fast_rows.BATCH, mean=0.0)
+    parameters, offsets, cells = case.model.parameters, case.offsets, int(np.prod(ranks[1:]))
+    lists = SortedSymbols.of(case.where, case.symbols, case.shape, case.model.ranks, 1)
+    given = lists.given(0, lists.pack(parameters, offsets), np.eye(cells).reshape(cells, *ranks[1:]))
+    factor = case.model.factors[0]
+    own = np.zeros((len(factor), padded(cells + fast_rows.EXTRA, np.float32)), np.float32)
+    fill_rows(own, factor @ case.model.core.reshape(ranks[0], cells), offsets[: len(factor)])
+    law = lists.lists[0].values, np.float32(table()), np.float32(REACH)
+    g, H = np.zeros(case.model.core.size), np.zeros((case.model.core.size,) * 2)
+    value = sum(
+        fast_rows.core_scores(*given, *law, factor.copy(), own.ravel(), g, H, *part)
+        for part in ((0, 3), (3, len(factor)))
+    )
+    units = [case.model.replace_parameters(np.append(parameters[: -g.size], one)) for one in np.eye(g.size)]
+    phi = np.column_stack([dense(one)[tuple(case.where.T)] for one in units])
+    means = Offsets(0.0, np.split(offsets, case.starts[1:])).at(case.where) + case.model.predict(case.where)
+    seen = [scored_rows.look_up(table(), REACH, s, x) for s, x in zip(case.symbols, means, strict=True)]
+    logs, slopes = np.array(seen).T
+    assert value == pytest.approx(logs.sum(), rel=1e-5)
+    np.testing.assert_allclose(g, slopes @ phi, atol=1e-5 * (np.abs(slopes) @ np.abs(phi)).max())
+    np.testing.assert_allclose(np.tril(H), np.tril(phi.T @ phi), atol=1e-5 * np.abs(H).max())
+    np.testing.assert_array_equal(lists.coordinates, case.where[np.argsort(case.where[:, 0], kind="stable")])
 
 
 def test_means_beyond_the_table_and_those_that_are_no_numbers_do_no_harm():

@@ -76,7 +76,7 @@ def value_column(column: pa.ChunkedArray, name: str) -> Floats:
             f"the value column {name!r} must have no empty cells, got {column.null_count}; leave those rows out"
         )
     try:
-        return np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+        return np.array(as_numpy(column.cast(pa.float64())), dtype=np.float64)
     except pa.ArrowInvalid as error:
         raise InputError(
             f"the value column {name!r} must hold numbers that fit a float, got others ({error}); scale it first"
@@ -110,7 +110,7 @@ def encode(column: pa.ChunkedArray, name: str, given: ArrayLike | None) -> tuple
             f"got {indices.null_count} rows with others; "
             "add their labels or leave those rows out"
         )
-    return indices.to_numpy().astype(np.int64), label_array(labels)
+    return as_numpy(indices).astype(np.int64), label_array(labels)
 
 
 def check_label_kind(column: Any, name: str, *, numbers: bool = False) -> None:
@@ -136,7 +136,7 @@ def sorted_labels(codes: Integers, labels: pa.Array) -> tuple[Integers, Labels]:
     """Labels sorted, and the codes renumbered to match; a code of -1 stays."""
     order = pc.sort_indices(labels)
     ranks = np.full(len(labels) + 1, -1)
-    ranks[order.to_numpy()] = np.arange(len(labels))
+    ranks[as_numpy(order)] = np.arange(len(labels))
     return ranks[codes], label_array(labels.take(order))
 
 
@@ -164,23 +164,22 @@ def distinct(column: Any) -> tuple[Integers, pa.Array]:
     if encoded.num_chunks == 0:
         return np.empty(0, np.int64), pa.array([], column.type)
     parts = [chunk.indices.fill_null(-1) if chunk.null_count else chunk.indices for chunk in encoded.chunks]
-    return np.concatenate([part.to_numpy() for part in parts], dtype=np.int64), encoded.chunk(0).dictionary
+    return np.concatenate([as_numpy(part) for part in parts], dtype=np.int64), encoded.chunk(0).dictionary
 
 
 def as_floats(column: Any) -> Floats:
     """Numbers of a numeric column, rounded to the nearest float; NaN where empty."""
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.string())  # a decimal of any precision has a nearest float
-    numbers = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return np.asarray(numbers, dtype=np.float64)
+    return np.asarray(as_numpy(column.cast(pa.float64(), safe=False)), dtype=np.float64)
 
 
 def text_numbers(texts: pa.Array) -> Floats:
     """Texts that are decimal numbers, as numbers; NaN for others."""
     plain = pc.utf8_trim_whitespace(texts)
     known = pc.match_substring_regex(plain, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
-    without_plus = pc.utf8_ltrim(pc.if_else(known, plain, "nan"), "+")
-    return np.asarray(without_plus.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    without_plus = pc.utf8_ltrim(pc.if_else(known, plain, pa.scalar("nan")), "+")
+    return np.asarray(as_numpy(without_plus.cast(pa.float64())))
 
 
 def numbers_of(column: Any, name: str) -> Floats:
@@ -215,7 +214,16 @@ def _plain_texts(column: Any) -> Any:
 
 def label_array(labels: pa.Array) -> Labels:
     """Labels as a NumPy array."""
-    return np.asarray(labels.to_numpy(zero_copy_only=False))
+    texts = pa.types.is_string(labels.type) or pa.types.is_large_string(labels.type)
+    return np.array(labels.to_pylist(), dtype=object) if texts else as_numpy(labels)
+
+
+def as_numpy(column: Any) -> Any:
+    """A column as a NumPy array, which may share its memory. Arrow's own way would import pandas for it."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        return np.asarray(array.to_numpy(zero_copy_only=False))
+    return np.from_dlpack(array)
 
 
 def odd_numbers(texts: pa.Array) -> Any:

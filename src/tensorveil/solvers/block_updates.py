@@ -1,10 +1,10 @@
 """One block of a model at a time: exact ridge updates, and the start values that such updates improve on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, final
+from typing import Self, TypeVar, final
 
 import numpy as np
 
@@ -12,11 +12,13 @@ from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.fast import tucker
 from tensorveil.kernels.reference import least_squares
-from tensorveil.kernels.vectors import aligned_zeros, padded
+from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.tucker import MAX_CORE_CELLS, Tucker
-from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_apart
+from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_parts
+
+T = TypeVar("T")
 
 CORE_STEPS = 15  # of conjugate gradients a sweep; it starts from the old core
 CORE_PRECISION = 1e-5
@@ -82,26 +84,77 @@ def solve_tucker_rows(
     data: Entries, targets: Floats, model: FactorModel, parameters: Floats, mode: int, ridge: float
 ) -> float:
     """The rows of one factor matrix of a Tucker model, in threads; returns their effective number of parameters."""
-    core_start = model.block_starts[-1]
-    turned = np.moveaxis(parameters[core_start:].reshape(model.ranks), mode, 0).reshape(model.ranks[mode], -1)
-    length = padded(turned.shape[1], np.float64)
-    core = aligned_zeros(len(turned) * length, np.float64)
-    core.reshape(len(turned), length)[:, : turned.shape[1]] = turned
+    numbers = model.numbers._replace(parameters=parameters)
+    chosen = min((m for m in range(model.order) if m != mode), key=lambda m: model.shape[m])
+    rest = [m for m in range(model.order) if m not in (mode, chosen)]
+    core = parameters[model.block_starts[-1] :].reshape(model.ranks).transpose(chosen, *rest, mode)
+    product = _factor(model, parameters, chosen) @ core.reshape(model.ranks[chosen], -1)
+    matrices = _padded(product.reshape(-1, model.ranks[mode]))
+    terms, length = len(matrices) // model.shape[chosen], matrices.shape[1]
+    entries = data.coordinates, targets, data.orders[mode], data.begins[mode]
+    arguments = numbers, matrices.ravel(), terms, chosen, *entries, mode, ridge
+    kinds = Constants(model.order, length, 0), Constants(length)
+
+    def one(first: int, last: int) -> float:
+        return tucker.solve_rows(*arguments, *kinds, length, first, last)
+
+    return sum(_by_rows(data, mode, one))
+
+
+def _factor(model: FactorModel, parameters: Floats, mode: int) -> Floats:
+    """A factor matrix whose numbers are among these parameters."""
+    first, size = model.block_starts[mode], model.shape[mode] * model.ranks[mode]
+    return parameters[first : first + size].reshape(model.shape[mode], -1)
+
+
+def _padded(rows: Floats) -> Floats:
+    """Rows, filled up with zeros to whole vectors."""
+    length = padded(rows.shape[1], np.float64)
+    found = aligned_zeros(len(rows) * length, np.float64).reshape(len(rows), length)
+    found[:, : rows.shape[1]] = rows
+    return found
+
+
+def _by_rows(data: Entries, mode: int, work: Callable[[int, int], T]) -> list[T]:
+    """Results for parts of the rows of a mode, by threads; the parts do not depend on how many threads there are."""
     begins = data.begins[mode]
-    parts = min(max(len(targets) // ENTRIES_PER_PART, 1), MOST_PARTS)
-    cuts = np.searchsorted(begins, np.linspace(0, len(targets), parts + 1)[1:-1])
+    parts = min(max(len(data.coordinates) // ENTRIES_PER_PART, 1), MOST_PARTS)
+    cuts = np.searchsorted(begins, np.linspace(0, len(data.coordinates), parts + 1)[1:-1])
     ends = [0, *(int(cut) for cut in cuts), len(begins) - 1]
-    found = [0.0] * parts
-    numbers, entries = model.numbers._replace(parameters=parameters), (data.coordinates, targets, data.orders[mode])
-    threads = min(parts, available_cores())
+    return run_parts(lambda part: work(ends[part], ends[part + 1]), parts, min(parts, available_cores()))
 
-    def work(thread: int) -> None:
-        for part in range(thread, parts, threads):
-            first, last = ends[part], ends[part + 1]
-            found[part] = tucker.solve_rows(numbers, core, length, *entries, begins, mode, ridge, first, last)
 
-    run_apart(work, threads)
-    return sum(found)  # by parts, whatever the number of threads
+def core_product(
+    data: Entries, targets: Floats, model: FactorModel, parameters: Floats, direction: Floats | None
+) -> tuple[Floats, Floats]:
+    """H times a direction; without one, the right side of the normal equations of the core and the diagonal of H.
+
+    phi_w = a (x) k_w, with a the entry's row of the first factor and k_w the Kronecker product of its other rows. The
+    entries of one row share a, so the long products are products of matrices, for all rows at once:
+
+        phi_w . d = (d contracted with a) . k_w,        sum_w t_w phi_w = a (x) sum_w t_w k_w.
+    """
+    first_rank, last_rank = model.ranks[0], model.ranks[-1]
+    tail, factor = _padded(_factor(model, parameters, model.order - 1)), _factor(model, parameters, 0)
+    length = tail.shape[1]
+    terms = math.prod(model.ranks[1:-1])
+    width = terms * length
+    turned = None if direction is None else _padded(direction.reshape(-1, last_rank)).reshape(first_rank, width)
+    numbers = model.numbers._replace(parameters=parameters)
+    entries = data.coordinates, targets, data.orders[0], data.begins[0]
+
+    def one(first: int, last: int) -> Floats:
+        rows, none = factor[first:last], np.empty(0)
+        totals = np.zeros((last - first) * width)
+        contracted, squares = (none, np.zeros_like(totals)) if turned is None else ((rows @ turned).ravel(), none)
+        given = numbers, tail.ravel(), terms, *entries, contracted, totals, squares
+        tucker.core_rows(*given, Constants(length), length, first, last)
+        found = [rows.T @ totals.reshape(-1, width)]
+        found.append((rows**2).T @ squares.reshape(-1, width) if turned is None else np.zeros_like(found[0]))
+        return np.array(found)
+
+    both = np.sum(_by_rows(data, 0, one), axis=0).reshape(2, -1, length)[:, :, :last_rank]
+    return both[0].ravel(), both[1].ravel()
 
 
 def solve_core(
@@ -114,19 +167,14 @@ def solve_core(
     precision: float = CORE_PRECISION,
 ) -> None:
     """Conjugate gradients for (H + ridge I) core = g from the old core, the diagonal as preconditioner."""
-    numbers = model.numbers._replace(parameters=parameters)
     core = parameters[model.block_starts[-1] :]  # a view: what is written here is in the parameters
-    right, diagonal, product = np.empty(core.size), np.empty(core.size), np.empty(core.size)
 
-    def multiply(direction: Floats, result: Floats) -> None:
-        rows = data.orders[0], data.begins[0]
-        least_squares.core_product(numbers, data.coordinates, targets, *rows, direction, result, diagonal)
+    def multiply(direction: Floats) -> Floats:
+        return core_product(data, targets, model, parameters, direction)[0] + ridge * direction
 
-    multiply(np.empty(0), right)
-    multiply(core.copy(), product)
-    diagonal += ridge
-    scale = diagonal.copy()
-    remainder = right - product - ridge * core
+    right, diagonal = core_product(data, targets, model, parameters, None)
+    scale = diagonal + ridge
+    remainder = right - multiply(core.copy())
     conditioned = remainder / scale
     direction = conditioned.copy()
     size = float(remainder @ conditioned)
@@ -134,8 +182,7 @@ def solve_core(
     for _ in range(steps):
         if not size > enough:
             return
-        multiply(direction, product)
-        product += ridge * direction
+        product = multiply(direction)
         step = size / float(direction @ product)
         core += step * direction
         remainder -= step * product

@@ -4,13 +4,18 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.inference.values.public_scales import public_scale
+from tensorveil.mechanisms.planning.channel_design import design_channel, kept_information
 from tensorveil.mechanisms.planning.information import (
+    CHANNEL_INFORMATION,
+    channel_information,
     expected_error_of_channel,
     expected_error_of_sums,
     noise_variance,
     sums_are_better,
 )
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
+from tensorveil.privacy.bounds import VALUE_STEPS
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Request
 
@@ -28,6 +33,14 @@ def test_the_switch_of_ratings_lies_between_one_and_two():
 
 def test_a_large_dense_tensor_prefers_the_channel_earlier():
     assert not sums_are_better(request(1.0, (100, 100, 100), 500_000, 3))
+
+
+@pytest.mark.parametrize("epsilon", [0.002, 0.1, 0.7, 1.7, 3.0, 4.2, 6.0, 12.0, 40.0, *dict(CHANNEL_INFORMATION)])
+def test_the_table_of_channels_is_that_of_designed_ones(epsilon):
+    scale = public_scale(np.linspace(-1, 1, 8).tolist(), VALUE_STEPS)
+    kept = kept_information(scale, design_channel(scale, epsilon, 10.0))
+    tolerance = 2e-3 if epsilon in dict(CHANNEL_INFORMATION) else 0.1  # between entries it is interpolated
+    assert channel_information(epsilon) == pytest.approx(kept, rel=tolerance)
 
 
 @pytest.mark.parametrize("count", [1_000, 100_000])

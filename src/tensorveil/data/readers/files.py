@@ -197,7 +197,7 @@ def _mode(source: Reading, name: str, size: int | None, given: Any, kind: str | 
 
 def _without_empty(codes: Integers, cells: pa.Array) -> tuple[Integers, pa.Array]:
     """Distinct cells without the empty text, whose rows get the code -1."""
-    filled = np.asarray(pc.not_equal(cells, "").to_numpy(zero_copy_only=False), dtype=np.bool_)
+    filled = tables.as_numpy(pc.binary_length(cells)) > 0
     if filled.all():
         return codes, cells
     numbers = np.append(np.where(filled, np.cumsum(filled) - 1, -1), -1)

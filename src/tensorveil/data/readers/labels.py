@@ -103,7 +103,7 @@ def positions(cells: pa.Array, labels: Labels) -> Integers:
             return np.full(len(cells), -1)
     else:
         cells, known = cells.cast(pa.string()), known.cast(pa.string())
-    return np.asarray(pc.fill_null(pc.index_in(cells, value_set=known), -1).to_numpy(zero_copy_only=False), np.int64)
+    return np.asarray(tables.as_numpy(pc.fill_null(pc.index_in(cells, value_set=known), -1)), np.int64)
 
 
 def _moments(cells: pa.Array, known: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -11,11 +11,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensorveil.inference.posterior.core import draw_core
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
 from tensorveil.kernels.fast import scored_rows as fast_rows
-from tensorveil.kernels.reference import scored_rows
+from tensorveil.kernels.reference import blocks, scored_rows
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.solvers.block_updates import Entries
 from tensorveil.solvers.layouts.strata import run_apart
@@ -34,7 +35,6 @@ START = 0.1  # of the prior's scale: chains start near zero and apart
 STEP, LARGEST_STEP = 0.1, 0.5  # of the log of the scale of all effects; it adapts while draws are discarded
 APART = 0.02  # relative spread of chains that begin near one model; with 0.2, large values looked like false symbols
 TINY = 1e-12  # a column smaller than this is zero
-CORE_BLOCK = 256  # cells of a core that are drawn together
 FIT_SHARE = 0.1  # of the last sweep in the average of the log likelihood
 CUTS_BLOCK = 32  # coordinates of the cuts that are
 WEIGHT_PARTS = 8  # of the entries, for sums of weights
@@ -139,7 +139,9 @@ class Chain:
     @property
     def numbers(self) -> tuple[Any, ...]:
         """What kernels need to predict."""
-        return self.parameters, self.starts, self.widths, self.offsets, self.offset_starts, self.data.coordinates
+        room = None if self.model.core is None else blocks.work_size(self.widths, len(self.shape))
+        where = self.offset_starts, self.data.coordinates
+        return self.parameters, self.starts, self.widths, room, self.offsets, *where
 
     def sweep(self, sweep: int, tune: bool, held: bool = False, heat: float = 1.0) -> None:
         """Draw everything once.
@@ -154,7 +156,7 @@ class Chain:
         order = len(self.shape)
         for mode in range(order):
             self._draw_level(mode)
-        self._predict()
+        self.predict()
         reach = max(float(self.means.max()), -float(self.means.min())) + 1e-3
         places = self.released.places(reach)
         weights = self._weights(reach, len(places))
@@ -177,15 +179,23 @@ class Chain:
             self._draw_prior(mode, held)
         self.accepted = accepted / sum(self.shape)
         if self.model.core is not None:
-            self._draw_core()
+            draw_core(self)
 
-    def _predict(self) -> None:
+    def predict(self) -> None:
         """Means of all entries, in the order of the symbols."""
         if self.lists is None:
             self.share(scored_rows.predict_means, *self.numbers, 0.0, self.means, parts=self.parts)
         else:
-            given = self.lists.given(0, self.lists.pack(self.parameters, self.offsets))
-            self.share(fast_rows.predict_means, *given, self.means, parts=self.row_parts[0])
+            self.share(fast_rows.predict_means, *self._given(self.lists, 0), self.means, parts=self.row_parts[0])
+
+    def _given(self, lists: SortedSymbols, mode: int) -> tuple[Any, ...]:
+        """What the kernels made for the ranks need to gather features."""
+        return lists.given(mode, lists.pack(self.parameters, self.offsets), self._core)
+
+    @property
+    def _core(self) -> Floats | None:
+        """The core of a Tucker model as it is now."""
+        return None if self.model.core is None else self.parameters[self.starts[-1] :].reshape(self.model.ranks)
 
     def _weights(self, reach: float, count: int) -> Floats:
         """Weights of symbols at places of the means."""
@@ -280,11 +290,11 @@ class Chain:
             law = self.symbols, table.values, table.reach
             arguments = *self.numbers, 0.0, *law, *proposals, order, begins, mode, *prior, key
             return sum(self.share(scored_rows.draw_rows, *arguments, parts=parts))
-        given = self.lists.given(mode, self.lists.pack(self.parameters, self.offsets))
         symbols, values = self.lists.lists[mode].values, table.values.astype(np.float32)
         first, offset, size = self.starts[mode], self.offset_starts[mode], self.shape[mode]
-        own = self.parameters[first : first + size * self.lists.rank], self.offsets[offset : offset + size]
-        arguments = *given, symbols, values, np.float32(table.reach), *proposals, *own, *prior, key
+        own = self.parameters[first : first + size * self.widths[mode]], self.offsets[offset : offset + size]
+        singles = symbols, values, np.float32(table.reach)
+        arguments = *self._given(self.lists, mode), *singles, *proposals, *own, *prior, key
         return sum(self.share(fast_rows.draw_rows, *arguments, parts=parts))
 
     def rows(self, mode: int) -> Floats:
@@ -310,16 +320,16 @@ class Chain:
         for group, usual in [(slice(0, 1), MEAN_RATIO), *((group, LINK_RATIO) for group in links.groups)]:
             explained = (beta[group] ** 2 / weights[group]).sum(axis=0)
             number = group.stop - group.start
-            ratios[group] = self._precisions(own * explained, number, ratios[group][0], np.full(len(own), usual**-2))
+            ratios[group] = self.precisions(own * explained, number, ratios[group][0], np.full(len(own), usual**-2))
             squares += ratios[group][0] * explained
             counts += number
         counts[-1] -= 1  # the mean of the offsets is held, so it tells nothing of their spread
-        drawn = self._precisions(squares, counts, own, self.usual[mode] ** -2)
+        drawn = self.precisions(squares, counts, own, self.usual[mode] ** -2)
         if held:
             drawn[:-1] = own[:-1]
         self.row_precisions[mode] = drawn
 
-    def _precisions(self, squares: Floats, counts: ArrayLike, now: Floats, usual: Floats) -> Floats:
+    def precisions(self, squares: Floats, counts: ArrayLike, now: Floats, usual: Floats) -> Floats:
         """Precisions of so many normal numbers with these sums of squares, whose spread is half-Cauchy.
 
         Drawn with an auxiliary number that makes the prior a mixture of inverse gamma laws (Makalic, Schmidt 2016);
@@ -328,41 +338,6 @@ class Chain:
         gamma = self.generator.standard_gamma
         auxiliary = gamma(1.0, len(squares)) / (usual + now)
         return np.asarray(gamma((1 + np.asarray(counts)) / 2, len(squares)) / (auxiliary + squares / 2))
-
-    def _draw_core(self) -> None:
-        """A block of the cells of the core by a scored proposal, as rows are; then the precision of the core."""
-        first = self.starts[-1]
-        core = self.parameters[first:]  # a view: what is written here is in the parameters
-        chosen = np.sort(self.generator.permutation(core.size)[:CORE_BLOCK])
-        value, g, H = self._core_equations(chosen)
-        root = np.linalg.cholesky(H)
-        z = self.generator.standard_normal(len(g))
-        step = np.linalg.solve(root.T, np.linalg.solve(root, g) + z)
-        core[chosen] += step
-        new_value, g, _ = self._core_equations(chosen)
-        miss = root.T @ step + np.linalg.solve(root, g)
-        if not math.log(self.generator.random()) < new_value - value + (z @ z - miss @ miss) / 2:
-            core[chosen] -= step
-        squares, now = np.array([core @ core]), np.array([self.core_precision])
-        self.core_precision = float(self._precisions(squares, core.size, now, np.array([self.core_scale]))[0])
-
-    def _core_equations(self, chosen: Integers) -> tuple[float, Floats, Floats]:
-        """Log posterior of chosen cells of the core, its gradient and the information, which is that of rows."""
-        self._predict()
-        slopes = np.empty_like(self.means)
-        arguments = self.symbols, self.table.values, self.table.reach, self.means, slopes
-        value = math.fsum(self.share(scored_rows.scores, *arguments, parts=self.parts))
-        core = self.parameters[self.starts[-1] :][chosen]
-        H, g = np.zeros((len(core), len(core))), -self.core_precision * core
-        places = np.unravel_index(chosen, self.model.ranks)
-        for begin, end in self.parts:
-            phi = np.ones((end - begin, len(core)))
-            for mode, place in enumerate(places):
-                phi *= self.rows(mode)[self.data.coordinates[begin:end, mode]][:, place]
-            g += phi.T @ slopes[begin:end]
-            H += phi.T @ phi
-        value -= self.core_precision * float(core @ core) / 2
-        return value, g, self.information * H + self.core_precision * np.eye(len(core))
 
 
 def _root(H: Floats) -> Floats:

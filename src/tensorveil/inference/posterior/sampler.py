@@ -27,7 +27,6 @@ from tensorveil.inference.posterior.pattern import Links, given_features, patter
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
 from tensorveil.kernels.cores import available_cores
-from tensorveil.kernels.dispatch import worth_compiling
 from tensorveil.kernels.reference import scored_rows
 from tensorveil.models.draws import PosteriorDraws, expected_values
 from tensorveil.models.factor_model import FactorModel, ModelFamily
@@ -167,8 +166,9 @@ class Posterior:
         threads = min(cores, self.chains)
         data = Entries.of(coordinates, np.empty(0), shape)
         lists = None
-        if worth_compiling(len(released), family.name):
-            lists = SortedSymbols.of(coordinates, released.symbols, shape, family.zeros(shape).ranks[0], cores)
+        model = family.zeros(shape)
+        if SortedSymbols.worth_sorting(len(released), model):
+            lists = SortedSymbols.of(coordinates, released.symbols, shape, model.ranks, cores)
         else:
             data.orders  # noqa: B018  # made before threads share it
         links = [Links(groups, size) for groups, size in zip(self._features(coordinates, shape), shape, strict=True)]
@@ -237,6 +237,7 @@ class _Kept:
         count = len(first.released)
         watched = np.unique(np.linspace(0, count - 1, min(WATCHED, count)).astype(np.int64))
         self.where = np.ascontiguousarray(first.data.coordinates[watched])
+        self.where.setflags(write=first.data.coordinates.flags.writeable)  # else kernels would be compiled once more
         self.history: list[Floats] = []  # expected values of the watched entries: one row per chain
         self.draws: list[list[_Draw]] = []  # one list per kept sweep, one draw per chain
 

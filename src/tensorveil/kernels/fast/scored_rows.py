@@ -1,10 +1,15 @@
-"""Draws of the rows of a CP model given symbols, on whole vectors of single numbers: the twin of the reference.
+"""Draws of the rows of a model given symbols, on whole vectors of single numbers: the twin of the reference.
 
 Entries are sorted by the mode whose rows are drawn (ridge.py). A packed row is the row of the factor matrix, its
 offset, a one, and zeros up to a whole number of vectors. The features of an entry are the products of the rows of the
 other modes, a one, and the sum of their offsets, so that the mean of the entry is the product of both:
 
     m_w = (phi_w, 1, other offsets) . (row, offset, 1).
+
+For Tucker, the core is contracted with all rows of one other mode before, by a product of matrices: `matrices` has one
+matrix per index of that mode, and the features of an entry are this matrix times the Kronecker product of the rows of
+the modes that remain. The core itself is drawn by `core_scores`: the prediction is linear in the core's product with a
+row of the first mode, so that what symbols tell of it is read as for rows. For CP `ranks` and `matrices` are None.
 
 Means, tables and features are single numbers; log likelihoods are summed in double numbers, and systems are solved in
 them.
@@ -20,7 +25,8 @@ from numpy.typing import NDArray
 
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.fast.ridge import add_gram, entry_rows
+from tensorveil.kernels.fast.ridge import add_gram
+from tensorveil.kernels.fast.row_features import gather, gather_tucker
 from tensorveil.kernels.vectors import (
     INT32,
     INT64,
@@ -42,35 +48,6 @@ Symbols = NDArray[np.uint8]
 BATCH = 512  # entries whose features are gathered at a time, a multiple of eight
 EXTRA = 2  # numbers of a packed row after those of the factor matrix: the offset, and a one
 EIGHT = 8  # lanes of single numbers
-
-
-@intrinsic
-def gather(typingctx: Any, rows: Any, starts: Any, others: Any, begin: Any, count: Any, P: Any, constants: Any) -> Any:
-    """P[k] = features of the next `count` entries; starts[m] of the modes whose rows are not being drawn."""
-    N, R, extra = constants.numbers
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, types.float32)
-        length = padded(R + extra, np.float32)
-        base, list_of_others, batch = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 5))
-        mine = b.gep(list_of_others, [b.mul(args[3], INT64(N - 1))], source_etype=INT32)
-        with for_range(b, args[4]) as loop:
-            entry = b.gep(mine, [b.mul(loop.index, INT64(N - 1))], source_etype=INT32)
-            found = entry_rows(c, base, args[1], entry, N - 1, N - 1, length)
-            offsets = c.load_one(found[0], R)
-            for one in found[1:]:
-                offsets = b.fadd(offsets, c.load_one(one, R))
-            out = c.pointer(batch, b.mul(loop.index, INT64(length)))
-            for first, lanes in c.pieces(length):
-                phi = c.product([c.load(one, first, lanes) for one in found])
-                for place, value in ((R, ir.Constant(c.number, 1.0)), (R + 1, offsets)):
-                    if first <= place < first + lanes:
-                        phi = b.insert_element(phi, value, INT32(place - first))
-                c.store(phi, out, first)
-        return context.get_dummy_value()
-
-    ints = types.int64
-    return types.void(rows, starts, others, ints, ints, P, constants), code
 
 
 def _means(c: Code, batch: Any, first: Any, row: list[Any], length: int) -> Any:
@@ -219,6 +196,8 @@ def factorize(H: Floats, D: int) -> bool:
 @compiled
 def predict_means(
     constants: Constants,
+    ranks: Constants | None,
+    matrices: Singles | None,
     rows: Singles,
     starts: Any,
     others: Coordinates,
@@ -235,7 +214,10 @@ def predict_means(
         row = rows[i * length : (i + 1) * length]
         for first in range(begins[i], begins[i + 1], BATCH):
             count = min(BATCH, begins[i + 1] - first)
-            gather(rows, starts, others, first, count, P, constants)
+            if matrices is None:
+                gather(rows, starts, others, first, count, P, constants)
+            else:
+                gather_tucker(rows, starts, matrices, others, first, count, P, constants, ranks)
             means_of(P, count, row, found, constants)
             means[first : first + count] = found[:count]
 
@@ -243,6 +225,8 @@ def predict_means(
 @compiled
 def draw_rows(
     constants: Constants,
+    ranks: Constants | None,
+    matrices: Singles | None,
     rows: Singles,
     starts: Any,
     others: Coordinates,
@@ -294,7 +278,10 @@ def draw_rows(
             for first in range(first_entry, last_entry, BATCH):
                 count = min(BATCH, last_entry - first)
                 if side == 0 or last_entry - first_entry > BATCH:  # else they are there
-                    gather(rows, starts, others, first, count, P, constants)
+                    if matrices is None:
+                        gather(rows, starts, others, first, count, P, constants)
+                    else:
+                        gather_tucker(rows, starts, matrices, others, first, count, P, constants, ranks)
                 if side == 0:
                     add_gram(P, count, gram, constants)
                 value += score(P, count, here, symbols, first, table, places, reach, g, constants)
@@ -341,3 +328,63 @@ def draw_rows(
             offsets[i] = new[R]
             accepted += 1
     return accepted
+
+
+@compiled
+def core_scores(
+    constants: Constants,
+    ranks: Constants | None,
+    matrices: Singles,
+    rows: Singles,
+    starts: Any,
+    others: Coordinates,
+    begins: Integers,
+    symbols: Symbols,
+    table: Singles,
+    reach: np.float32,
+    factor: Floats,
+    own: Singles,
+    g: Floats,
+    H: Floats | None,
+    begin: int,
+    end: int,
+) -> float:
+    """Add what the symbols of rows begin to end of the first mode tell of the core; returns their log likelihood.
+
+    With d_w the Kronecker product of the rows of all modes but the first, a_i a row of the first factor matrix and v_i
+    its product with the core, the mean of an entry of row i is v_i . d_w and offsets. So
+
+        g += sum_i a_i (x) sum_w f' d_w,        H += sum_i a_i a_i^T (x) sum_w d_w d_w^T.
+
+    `own` holds the packed rows (v_i, offset, 1); without H only g is added to.
+    """
+    K = rank_of(constants)
+    length = (K + EXTRA + EIGHT - 1) // EIGHT * EIGHT
+    P = np.zeros(BATCH * length, np.float32)
+    gram = np.empty((K + EXTRA) * length, np.float32)
+    slopes = np.empty(length, np.float32)
+    total = 0.0
+    for i in range(begin, end):
+        gram[:] = 0.0
+        slopes[:] = 0.0
+        row = own[i * length : (i + 1) * length]
+        for first in range(begins[i], begins[i + 1], BATCH):
+            count = min(BATCH, begins[i + 1] - first)
+            gather_tucker(rows, starts, matrices, others, first, count, P, constants, ranks)
+            if H is not None:
+                add_gram(P, count, gram, constants)
+            total += score(P, count, row, symbols, first, table, table.shape[1], reach, slopes, constants)
+        for r in range(factor.shape[1]):
+            for s in range(K):
+                g[r * K + s] += factor[i, r] * slopes[s]
+        if H is not None:
+            for s in range(K):
+                for t in range(s + 1, K):
+                    gram[s * length + t] = gram[t * length + s]
+            for r in range(factor.shape[1]):
+                for q in range(r + 1):
+                    weight = factor[i, r] * factor[i, q]
+                    for s in range(K):
+                        for t in range(K):
+                            H[r * K + s, q * K + t] += weight * gram[s * length + t]
+    return total

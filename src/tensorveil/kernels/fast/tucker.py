@@ -4,6 +4,9 @@ Let mode n come first in the core G, G_r be its rows and k the Kronecker product
 Then phi_n[r] = G_r . k, so that the features of one mode take one look at the core, where those of all blocks take
 four. Rows of G, and k, are padded with zeros to whole vectors.
 
+For whole blocks, the core is first contracted with all rows of one mode, by a product of matrices, so that an entry
+takes a look at a matrix instead of the core.
+
 A step of descent reads and writes the core once. With n the first mode and a the entry's row of its factor,
 
     P = sum_r a_r G_r  (the core for the other modes),    phi_1[r] = G_r . k,    G_r = shrink G_r + step e a_r k.
@@ -13,55 +16,44 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
 
 from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
+from tensorveil.kernels.fast.ridge import add_gram
 from tensorveil.kernels.reference import blocks
 from tensorveil.kernels.reference.blocks import Blocks
 from tensorveil.kernels.reference.least_squares import factorize, inverse_trace, multiply_others, substitute
-from tensorveil.kernels.vectors import INT64, Code, alloca, data_of, for_range, intrinsic
+from tensorveil.kernels.vectors import INT64, Code, Constants, alloca, emits, for_range
+
+BATCH = 128  # entries whose features are gathered at a time
 
 
-@intrinsic
-def read_row(typingctx: Any, core: Any, begin: Any, k: Any, a: Any, P: Any, place: Any, length: Any) -> Any:
+@emits
+def read_row(c: Code, core: Any, begin: Any, k: Any, a: Any, P: Any, place: Any, length: Any) -> Any:
     """P[place:] += a G_r, where G_r begins at `begin`; returns G_r . k. The length is a whole number of vectors."""
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, types.float64)
-        rows, product, sums = (data_of(context, b, signature.args[n], args[n]) for n in (0, 2, 4))
-        total = alloca(b, ir.VectorType(c.number, c.lanes))
-        b.store(c.zero(c.lanes), total)
-        factor = c.fill(args[3], c.lanes)
-        with for_range(b, b.sdiv(args[6], INT64(c.lanes))) as loop:
-            at = b.mul(loop.index, INT64(c.lanes))
-            row = c.load(rows, b.add(args[1], at), c.lanes)
-            aim = b.add(args[5], at)
-            c.store(c.fma(factor, row, c.load(sums, aim, c.lanes)), sums, aim)
-            b.store(c.fma(row, c.load(product, at, c.lanes), b.load(total)), total)
-        return c.sum([b.load(total)])
-
-    ints = types.int64
-    return types.float64(core, ints, k, types.float64, P, ints, ints), code
+    b = c.builder
+    total = alloca(b, ir.VectorType(c.number, c.lanes))
+    b.store(c.zero(c.lanes), total)
+    factor = c.fill(a, c.lanes)
+    with for_range(b, b.sdiv(length, INT64(c.lanes))) as loop:
+        at = b.mul(loop.index, INT64(c.lanes))
+        row = c.load(core, b.add(begin, at), c.lanes)
+        aim = b.add(place, at)
+        c.store(c.fma(factor, row, c.load(P, aim, c.lanes)), P, aim)
+        b.store(c.fma(row, c.load(k, at, c.lanes), b.load(total)), total)
+    return c.sum([b.load(total)])
 
 
-@intrinsic
-def write_row(typingctx: Any, core: Any, begin: Any, k: Any, shrink: Any, move: Any, length: Any) -> Any:
+@emits
+def write_row(c: Code, core: Any, begin: Any, k: Any, shrink: Any, move: Any, length: Any) -> None:
     """G_r = shrink G_r + move k."""
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, types.float64)
-        rows, product = (data_of(context, b, signature.args[n], args[n]) for n in (0, 2))
-        keep, move_by = c.fill(args[3], c.lanes), c.fill(args[4], c.lanes)
-        with for_range(b, b.sdiv(args[5], INT64(c.lanes))) as loop:
-            at = b.mul(loop.index, INT64(c.lanes))
-            place = b.add(args[1], at)
-            moved = b.fmul(move_by, c.load(product, at, c.lanes))
-            c.store(c.fma(keep, c.load(rows, place, c.lanes), moved), rows, place)
-        return context.get_dummy_value()
-
-    floats, ints = types.float64, types.int64
-    return types.void(core, ints, k, floats, floats, ints), code
+    b = c.builder
+    keep, move_by = c.fill(shrink, c.lanes), c.fill(move, c.lanes)
+    with for_range(b, b.sdiv(length, INT64(c.lanes))) as loop:
+        at = b.mul(loop.index, INT64(c.lanes))
+        place = b.add(begin, at)
+        moved = b.fmul(move_by, c.load(k, at, c.lanes))
+        c.store(c.fma(keep, c.load(core, place, c.lanes), moved), core, place)
 
 
 @compiled
@@ -123,57 +115,120 @@ def tucker_pass(
     return loss
 
 
-@intrinsic
-def dot(typingctx: Any, A: Any, begin: Any, k: Any, length: Any) -> Any:
+@emits
+def dot(c: Code, A: Any, begin: Any, k: Any, length: Any) -> Any:
     """Sum of A[begin + c] k[c] over c < length, a whole number of vectors."""
+    b = c.builder
+    total = alloca(b, ir.VectorType(c.number, c.lanes))
+    b.store(c.zero(c.lanes), total)
+    with for_range(b, b.sdiv(length, INT64(c.lanes))) as loop:
+        at = b.mul(loop.index, INT64(c.lanes))
+        value = c.load(A, b.add(begin, at), c.lanes)
+        b.store(c.fma(value, c.load(k, at, c.lanes), b.load(total)), total)
+    return c.sum([b.load(total)])
 
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, types.float64)
-        left, right = (data_of(context, b, signature.args[place], args[place]) for place in (0, 2))
-        total = alloca(b, ir.VectorType(c.number, c.lanes))
+
+@emits
+def contract(c: Code, k: Any, terms: Any, matrices: Any, begin: Any, out: Any, place: Any, constants: Any) -> None:
+    """out[place:] = sum of k[t] times row t of the matrix that begins at `begin`; rows of a constant length."""
+    b, [length] = c.builder, constants
+    totals = [alloca(b, ir.VectorType(c.number, lanes)) for _, lanes in c.pieces(length)]
+    for total in totals:
         b.store(c.zero(c.lanes), total)
-        with for_range(b, b.sdiv(args[3], INT64(c.lanes))) as loop:
-            at = b.mul(loop.index, INT64(c.lanes))
-            value = c.load(left, b.add(args[1], at), c.lanes)
-            b.store(c.fma(value, c.load(right, at, c.lanes), b.load(total)), total)
-        return c.sum([b.load(total)])
+    with for_range(b, terms) as loop:
+        weight = c.fill(c.load_one(k, loop.index), c.lanes)
+        row = c.pointer(matrices, b.add(begin, b.mul(loop.index, INT64(length))))
+        for total, piece in zip(totals, c.pieces(length), strict=True):
+            b.store(c.fma(weight, c.load(row, *piece), b.load(total)), total)
+    for total, (first, _) in zip(totals, c.pieces(length), strict=True):
+        c.store(b.load(total), out, b.add(place, INT64(first)))
 
-    return types.float64(A, types.int64, k, types.int64), code
+
+@emits
+def add_outer(
+    c: Code, matrices: Any, begin: Any, k: Any, terms: Any, factor: Any, rows: Any, place: Any, constants: Any
+) -> None:
+    """Add factor k[t] rows[place:] to row t of the matrix that begins at `begin`, for all t."""
+    b, [length] = c.builder, constants
+    row = c.pointer(rows, place)
+    vectors = [c.load(row, *piece) for piece in c.pieces(length)]
+    with for_range(b, terms) as loop:
+        weight = c.fill(b.fmul(factor, c.load_one(k, loop.index)), c.lanes)
+        out = c.pointer(matrices, b.add(begin, b.mul(loop.index, INT64(length))))
+        for vector, (first, lanes) in zip(vectors, c.pieces(length), strict=True):
+            c.store(c.fma(weight, vector, c.load(out, first, lanes)), out, first)
+
+
+@compiled
+def multiply_between(model: Blocks, coordinates: Coordinates, w: int, n: int, m: int, k: Floats) -> None:
+    """k = Kronecker product of entry w's rows of all modes but n and m; the last mode varies fastest."""
+    parameters, starts, widths = model
+    N = coordinates.shape[1]
+    if N == 3:  # the usual case, without loops over modes
+        mode = 3 - n - m
+        row = starts[mode] + np.int64(coordinates[w, mode]) * widths[mode]
+        for r in range(k.size):
+            k[r] = parameters[row + r]
+        return
+    k[0] = 1.0
+    size = 1
+    for mode in range(N - 1, -1, -1):
+        if mode in (n, m):
+            continue
+        row = starts[mode] + np.int64(coordinates[w, mode]) * widths[mode]
+        for r in range(widths[mode] - 1, -1, -1):  # from the back, so that nothing is overwritten too early
+            a = parameters[row + r]
+            for cell in range(size):
+                k[r * size + cell] = a * k[cell]
+        size *= widths[mode]
 
 
 @compiled
 def solve_rows(
     model: Blocks,
-    core: Floats,
-    length: int,
+    matrices: Floats,
+    terms: int,
+    m: int,
     coordinates: Coordinates,
     values: Floats,
     order: Integers,
     begins: Integers,
     n: int,
     ridge: float,
+    whole: Constants,
+    constants: Constants,
+    length: int,
     first: int,
     last: int,
 ) -> float:
-    """`least_squares.solve_rows` for rows first to last of a Tucker model; core[r length:] is G_r, then zeros."""
+    """`least_squares.solve_rows` for rows first to last of a Tucker model.
+
+    The core is contracted with every row of mode m: `matrices` holds one matrix per index, of so many terms and of
+    rows of a padded length. The features of an entry are its matrix times the Kronecker product of the other rows.
+    """
     parameters, starts, widths = model
     R = widths[n]
-    k, phi = np.zeros(length), np.empty(R)
+    k = np.empty(terms)
+    P, gram, right = np.empty(BATCH * length), np.empty(length * length), np.empty(length)
     H, g, column = np.empty((R, R)), np.empty(R), np.empty(R)
     effective = 0.0
     for i in range(first, last):
-        H[:] = 0.0
-        g[:] = 0.0
-        for position in range(begins[i], begins[i + 1]):
-            w = order[position]
-            multiply_others(model, coordinates, w, n, k)
-            x = values[w]
-            for r in range(R):
-                phi[r] = dot(core, r * length, k, length)
-                g[r] += phi[r] * x
-                for b in range(r + 1):
-                    H[r, b] += phi[r] * phi[b]
+        gram[:] = 0.0
+        right[:] = 0.0
+        for begin in range(begins[i], begins[i + 1], BATCH):
+            count = min(BATCH, begins[i + 1] - begin)
+            for number in range(count):
+                w = order[begin + number]
+                multiply_between(model, coordinates, w, n, m, k)
+                matrix = np.int64(coordinates[w, m]) * terms * length
+                contract(k, terms, matrices, matrix, P, number * length, constants)
+                for r in range(R):
+                    right[r] += P[number * length + r] * values[w]
+            add_gram(P, count, gram, whole)
         for r in range(R):
+            g[r] = right[r]
+            for b in range(r + 1):
+                H[r, b] = gram[r * length + b]
             H[r, r] += ridge
         if not factorize(H):
             continue
@@ -183,3 +238,48 @@ def solve_rows(
         for r in range(R):
             parameters[row + r] = g[r]
     return effective
+
+
+@compiled
+def core_rows(
+    model: Blocks,
+    tail: Floats,
+    terms: int,
+    coordinates: Coordinates,
+    values: Floats,
+    order: Integers,
+    begins: Integers,
+    contracted: Floats,
+    totals: Floats,
+    squares: Floats,
+    constants: Constants,
+    length: int,
+    first: int,
+    last: int,
+) -> None:
+    """For rows i = first to last of the first mode: totals[i - first] = sum_w t_w k_w, squares likewise of k_w^2.
+
+    k_w is the Kronecker product of the entry's rows of the other modes, in rows of the last mode's padded length, and
+    t_w = contracted[i - first] . k_w, or the entry's value where `contracted` is empty. `tail` holds the padded rows of
+    the last mode.
+    """
+    N = coordinates.shape[1]
+    k, k_squares = np.empty(terms), np.empty(terms)
+    P, own_squares = np.zeros(length), np.zeros(length)
+    for i in range(first, last):
+        place = (i - first) * terms * length
+        for position in range(begins[i], begins[i + 1]):
+            w = order[position]
+            multiply_between(model, coordinates, w, 0, N - 1, k)
+            own = np.int64(coordinates[w, N - 1]) * length
+            t = values[w]
+            if contracted.size > 0:
+                contract(k, terms, contracted, place, P, 0, constants)
+                t = dot(tail, own, P, length)
+            add_outer(totals, place, k, terms, t, tail, own, constants)
+            if squares.size > 0:
+                for term in range(terms):
+                    k_squares[term] = k[term] * k[term]
+                for r in range(length):
+                    own_squares[r] = tail[own + r] * tail[own + r]
+                add_outer(squares, place, k_squares, terms, 1.0, own_squares, 0, constants)

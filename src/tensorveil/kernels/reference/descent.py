@@ -10,9 +10,28 @@ from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.reference.blocks import Blocks, entry_features, scratch
 
 
-@compiled
 def predict(model: Blocks, coordinates: Coordinates, predictions: Floats) -> None:
-    """predictions[w] = xhat_w."""
+    """predictions[w] = xhat_w. The kernel of Tucker models is compiled for Tucker models only."""
+    kernel = predict_cp if model.starts.size == coordinates.shape[1] else predict_tucker
+    kernel(model, coordinates, predictions)
+
+
+@compiled
+def predict_cp(model: Blocks, coordinates: Coordinates, predictions: Floats) -> None:
+    """xhat_w = sum_r prod_n a^(n)[i_n, r]."""
+    for w in range(coordinates.shape[0]):
+        xhat = 0.0
+        for r in range(model.widths[0]):
+            product = 1.0
+            for n in range(coordinates.shape[1]):
+                product *= model.parameters[model.starts[n] + np.int64(coordinates[w, n]) * model.widths[n] + r]
+            xhat += product
+        predictions[w] = xhat
+
+
+@compiled
+def predict_tucker(model: Blocks, coordinates: Coordinates, predictions: Floats) -> None:
+    """xhat_w = the core contracted with the rows of all modes."""
     rows, phi, work = scratch(model, coordinates.shape[1])
     for w in range(coordinates.shape[0]):
         predictions[w] = entry_features(model, coordinates, w, rows, phi, work)

@@ -130,60 +130,6 @@ def multiply_others(model: Blocks, coordinates: Coordinates, w: int, n: int, k: 
 
 
 @compiled
-def core_product(
-    model: Blocks,
-    coordinates: Coordinates,
-    values: Floats,
-    order: Integers,
-    begins: Integers,
-    direction: Floats,
-    result: Floats,
-    diagonal: Floats,
-) -> None:
-    """result = H direction, or g where direction is empty; diagonal = that of H. Entries are sorted by the first mode.
-
-    phi_w = a (x) k_w, with a the entry's row of the first factor and k_w the Kronecker product of its other rows. The
-    entries of one row share a, so the long products are done once a row:
-
-        phi_w . d = (d contracted with a) . k_w,        sum_w t_w phi_w = a (x) sum_w t_w k_w.
-    """
-    parameters, starts, widths = model
-    N = coordinates.shape[1]
-    R = widths[0]
-    rest = widths[N] // R
-    contracted, total, squares, k = np.zeros(rest), np.empty(rest), np.empty(rest), np.empty(rest)
-    result[:] = 0.0
-    diagonal[:] = 0.0
-    for i in range(begins.size - 1):
-        if begins[i] == begins[i + 1]:
-            continue
-        row = starts[0] + i * R
-        if direction.size > 0:
-            contracted[:] = 0.0
-            for r in range(R):
-                for cell in range(rest):
-                    contracted[cell] += parameters[row + r] * direction[r * rest + cell]
-        total[:] = 0.0
-        squares[:] = 0.0
-        for position in range(begins[i], begins[i + 1]):
-            w = order[position]
-            multiply_others(model, coordinates, w, 0, k)
-            t = values[w]
-            if direction.size > 0:
-                t = 0.0
-                for cell in range(rest):
-                    t += contracted[cell] * k[cell]
-            for cell in range(rest):
-                total[cell] += t * k[cell]
-                squares[cell] += k[cell] * k[cell]
-        for r in range(R):
-            a = parameters[row + r]
-            for cell in range(rest):
-                result[r * rest + cell] += a * total[cell]
-                diagonal[r * rest + cell] += a * a * squares[cell]
-
-
-@compiled
 def feature_norms(model: Blocks, coordinates: Coordinates, block: int, largest: Floats) -> None:
     """largest[k] = the largest |phi_w| of the entries in row k of the block, at least SMALLEST_LIMIT.
 

@@ -11,6 +11,9 @@ with a = `keep`, and accepted with the chance that leaves its law as it is (Metr
 tell of a row, its law is nearly normal and most proposals are accepted; with a above 0 a proposal is nearer, and more
 of them are. H does not depend on the row, so the way back needs the scores alone; with the information of each symbol
 at its own mean, fewer proposals were accepted. Rows of one mode do not depend on each other, so threads share them.
+
+`room` is the scratch space of a Tucker model, and None for CP: then what Tucker needs is not even compiled. Neither are
+assignments to slices, whose errors are texts: on small data, compiling takes longer than sampling.
 """
 
 import math
@@ -36,6 +39,7 @@ def predict_means(
     parameters: Floats,
     starts: Integers,
     widths: Integers,
+    room: int | None,
     offsets: Floats,
     offset_starts: Integers,
     coordinates: Coordinates,
@@ -47,10 +51,10 @@ def predict_means(
     """means[w] = mean + offsets + xhat_w; the offsets of mode n begin at offset_starts[n]."""
     N = coordinates.shape[1]
     rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(blocks.work_size(widths, N))
+    phi = np.empty(room_of(widths))
+    work = None if room is None else np.empty(room)
     for w in range(begin, end):
-        if widths.size == N:
+        if work is None:
             total = cp_row(parameters, starts, widths[0], coordinates, w, N - 1, phi)
         else:
             model = blocks.Blocks(parameters, starts, widths)
@@ -61,11 +65,21 @@ def predict_means(
 
 
 @compiled
+def room_of(widths: Integers) -> int:
+    """Numbers in the features of all blocks together."""
+    total = 0
+    for b in range(widths.size):
+        total += widths[b]
+    return total
+
+
+@compiled
 def other_rows(
     parameters: Floats, starts: Integers, R: int, coordinates: Coordinates, w: int, n: int, phi: Floats
 ) -> None:
     """phi[:R] = Hadamard product of the rows of all modes but n of a CP model."""
-    phi[:R] = 1.0
+    for r in range(R):
+        phi[r] = 1.0
     for m in range(coordinates.shape[1]):
         if m != n:
             row = starts[m] + np.int64(coordinates[w, m]) * R
@@ -146,22 +160,23 @@ def gather(
     n: int,
     phi: Floats,
     rows: Integers,
-    work: Floats,
+    work: Floats | None,
     features: Floats,
     base: Floats,
 ) -> None:
     """Features of the row of mode n, and what else the mean of an entry is made of, of entries first to last."""
     N = coordinates.shape[1]
     R = widths[n]
-    place = widths[:n].sum()
+    place = room_of(widths[:n])
     for k in range(last - first):
         w = order[first + k]
         own = features[k]
-        if widths.size == N:
+        if work is None:
             other_rows(parameters, starts, R, coordinates, w, n, own)
         else:
             blocks.entry_features(blocks.Blocks(parameters, starts, widths), coordinates, w, rows, phi, work)
-            own[:R] = phi[place : place + R]
+            for r in range(R):
+                own[r] = phi[place + r]
         own[R] = 1.0  # of the offset
         total = mean
         for m in range(N):
@@ -177,7 +192,9 @@ def add_outer(features: Floats, count: int, H: Floats) -> None:
     Four entries at a time, so that H is read and written less often; whole rows of H, so that loops are vectorised.
     """
     D, width = H.shape
-    features[count : count + 3] = 0.0
+    for k in range(count, count + 3):
+        for b in range(width):
+            features[k, b] = 0.0
     for k in range(0, count, 4):
         one, two, three, four = features[k], features[k + 1], features[k + 2], features[k + 3]
         for a in range(D):
@@ -220,6 +237,7 @@ def draw_rows(
     parameters: Floats,
     starts: Integers,
     widths: Integers,
+    room: int | None,
     offsets: Floats,
     offset_starts: Integers,
     coordinates: Coordinates,
@@ -239,12 +257,11 @@ def draw_rows(
     end: int,
 ) -> int:
     """Draw rows begin to end of factor matrix n with their offsets; returns how many proposals were accepted."""
-    N = coordinates.shape[1]
     R = widths[n]
     D = R + 1
     rows = np.empty(starts.size, np.int64)
-    phi = np.empty(widths.sum())
-    work = np.empty(blocks.work_size(widths, N))
+    phi = np.empty(room_of(widths))
+    work = None if room is None else np.empty(room)
     length = (D + 3) // 4 * 4
     features = np.zeros((BATCH + 3, length))  # what fills the last vector stays zero
     base = np.empty(BATCH)
@@ -254,12 +271,15 @@ def draw_rows(
     fresh = math.sqrt(1.0 - keep * keep)
     for i in range(begin, end):
         start = starts[n] + i * R
-        old[:R] = parameters[start : start + R]
+        for a in range(R):
+            old[a] = parameters[start + a]
         old[R] = offsets[offset_starts[n] + i]
         state = normals.stream(key, i)
         log_ratio = 0.0
         good = True
-        H[:] = 0.0
+        for a in range(D):
+            for b in range(length):
+                H[a, b] = 0.0
         for side in range(2):  # there, and back
             here = old if side == 0 else new
             value = 0.0
@@ -326,7 +346,8 @@ def draw_rows(
                 log_ratio += value
         state += normals.STEP
         if good and math.log(normals.uniform(state)) < log_ratio:
-            parameters[start : start + R] = new[:R]
+            for a in range(R):
+                parameters[start + a] = new[a]
             offsets[offset_starts[n] + i] = new[R]
             accepted += 1
     return accepted

@@ -26,12 +26,14 @@ def symbol_law(
     """
     first, last = np.empty(chances.shape[0], np.int64), np.empty(chances.shape[0], np.int64)
     for level in range(chances.shape[0]):
-        possible = np.flatnonzero(chances[level])
-        first[level], last[level] = possible[0], possible[-1] + 1
+        first[level], last[level] = chances.shape[1], 0
+        for s in range(chances.shape[1]):
+            if chances[level, s] != 0.0:
+                first[level], last[level] = min(first[level], s), s + 1
     for p in range(places.size):
         found, slopes = symbols[p], scores[p]
-        found[:] = 0.0
-        slopes[:] = 0.0
+        for s in range(found.size):
+            found[s], slopes[s] = 0.0, 0.0
         below, above, before = 0.0, 1.0, 0.0  # chances on both sides of the last cut, and the density there
         for level in range(cuts.size + 1):
             upto, beyond, here = 1.0, 0.0, 0.0

@@ -1,21 +1,18 @@
 """Pictures of a release as inline SVG: text stays text, every picture carries its description, nothing is fetched.
 
-Only numbers and labels that are part of a release go in. The same numbers give the same bytes.
+Only numbers and labels that are part of a release go in. The same numbers give the same bytes. Bars, tiles and lines
+are written as they are: a drawing library would take longer than all the rest of a report.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import math
 import re
 import unicodedata
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 from xml.etree import ElementTree
 
 import numpy as np
@@ -23,37 +20,41 @@ from numpy.typing import NDArray
 
 from tensorveil.arrays import Floats
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
 WIDTH = 340  # of every picture, in CSS pixels: legible as it is on a phone
 INK, QUIET, HAIRLINE = "#1c2733", "#56616d", "#c9d1d9"
 ABOVE, BELOW = "#2b6496", "#b4521b"  # blue and orange: told apart with every kind of colour vision, and in grey
-COLOUR_MAP = "cividis"  # even steps of lightness, the same for colour-blind readers
 TEXT, SMALL = 11, 9.5  # font sizes, in CSS pixels
 SMALL_DELTA = 1e-3  # from here down, a curve of epsilon needs a logarithmic axis
 STEPS = 41  # of a drawn colour scale
 LINE_POINTS = 240  # a longer series is averaged down to this many points
+BAR = 0.62  # of the height of its line
+MARGIN = 0.05  # of a line's range, left free below and above
+TICKS = 5
+MIDDLE = 0.35  # of a font's size, from the middle of a line of text to its base
+
+# cividis: even steps of lightness, the same for colour-blind readers (Nunez, Anderton and Renslow 2018); 256 colours
+_CIVIDIS = (
+    "00224e00234f00245100255300255400265600275800285900285b00295d002a5f002a61002b62002c64002c66002d68002e6a"
+    "002e6c002f6d00306f0030700031700031710132710533710833700c34700f357012357014367016377018376f1a386f1c396f"
+    "1e3a6f203a6f213b6e233c6e243c6e263d6e273e6e293f6e2a3f6d2b406d2d416d2e416d2f426d31436d32436d33446d34456c"
+    "35456c36466c38476c39486c3a486c3b496c3c4a6c3d4a6c3e4b6c3f4c6c404c6c414d6c424e6c434e6c444f6c45506c46516c"
+    "47516c48526c49536c4a536c4b546c4c556c4d556c4e566c4f576c50576c51586d52596d535a6d545a6d555b6d555c6d565c6d"
+    "575d6d585e6d595e6e5a5f6e5b606e5c616e5d616e5e626e5e636f5f636f60646f61656f62656f636670646770656870656870"
+    "666970676a71686a71696b716a6c716b6d726c6d726c6e726d6f726e6f736f7073707173717274727274727374737475747475"
+    "7575757676767777767777777878777979777a7a787b7a787c7b787d7c787e7c787e7d787f7e78807f78817f78828079838179"
+    "8482798582798683798784788885788985788a86788b87788c88788d88788e89788f8a78908b78918b78928c78928d78938e78"
+    "948e77958f779690779791779892779992779a93769b94769c95769d95769e96769f9775a09875a19975a29975a39a74a49b74"
+    "a59c74a69c74a79d73a89e73a99f73aaa073aba072aca172ada272aea371afa471b0a571b1a570b3a670b4a76fb5a86fb6a96f"
+    "b7a96eb8aa6eb9ab6dbaac6dbbad6dbcae6cbdae6cbeaf6bbfb06bc0b16ac1b26ac2b369c3b369c4b468c5b568c6b667c7b767"
+    "c8b866c9b965cbb965ccba64cdbb63cebc63cfbd62d0be62d1bf61d2c060d3c05fd4c15fd5c25ed6c35dd7c45cd9c55cdac65b"
+    "dbc75adcc859ddc858dec958dfca57e0cb56e1cc55e2cd54e4ce53e5cf52e6d051e7d150e8d24fe9d34eead34cebd44bedd54a"
+    "eed649efd748f0d846f1d945f2da44f3db42f5dc41f6dd3ff7de3ef8df3cf9e03afbe138fce236fde334fee434fee535fee636"
+    "fee838"
+)
 
 _SECOND = np.dtype("datetime64[s]")
 _TIME = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}(:\d{2}){0,2}(\.\d+)?Z?)?)?")
 _WEEK = re.compile(r"(\d{4})-W(\d{2})")
-_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    """The look of every picture, whatever the user's own settings of matplotlib."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tensorveil", "text.parse_math": False})
-        matplotlib.rcParams.update({"axes.labelsize": TEXT, "font.size": TEXT})
-        warnings.simplefilter("ignore", UserWarning)  # glyphs that matplotlib's font lacks: the browser has its own
-        yield
 
 
 @final
@@ -65,7 +66,87 @@ class Drawing:
     description: str
 
 
-@_style()
+class _Picture:
+    """Paths and texts in a panel that has margins; x and y run from the left and from below, in the panel's units."""
+
+    def __init__(self, height: float, left: float, right: float, above: float, below: float) -> None:
+        self.height, self.left, self.right, self.top, self.bottom = height, left, WIDTH - right, above, height - below
+        self.xs, self.ys = (0.0, 1.0), (0.0, 1.0)
+        self.root = ElementTree.Element("svg")
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """The place of a point, in pixels from the upper left corner."""
+        across, up = ((value - low) / (high - low) for value, (low, high) in ((x, self.xs), (y, self.ys)))
+        return self.left + across * (self.right - self.left), self.bottom - up * (self.bottom - self.top)
+
+    def path(self, points: Sequence[tuple[float, float]], style: str, closed: bool = False) -> None:
+        """A line through points in pixels."""
+        steps = " L ".join(f"{_number(x)} {_number(y)}" for x, y in points)
+        ElementTree.SubElement(self.root, "path", d=f"M {steps}" + (" z" if closed else ""), style=style)
+
+    def box(self, x: float, y: float, width: float, height: float, style: str) -> None:
+        """A rectangle from its upper left corner, in pixels."""
+        self.path([(x, y), (x + width, y), (x + width, y + height), (x, y + height)], style, closed=True)
+
+    def dot(self, x: float, y: float, radius: float, colour: str) -> None:
+        """A disc, in pixels."""
+        arc = f"a {radius:g} {radius:g} 0 1 0"
+        d = f"M {_number(x - radius)} {_number(y)} {arc} {2 * radius:g} 0 {arc} {-2 * radius:g} 0 z"
+        ElementTree.SubElement(self.root, "path", d=d, style=f"fill: {colour}")
+
+    def text(
+        self,
+        text: str,
+        x: float,
+        y: float,
+        anchor: str = "start",
+        colour: str = INK,
+        size: float = TEXT,
+        turned: bool = False,
+    ) -> None:
+        """Text whose base line begins, has its middle or ends at a point in pixels; `turned` reads upwards."""
+        place = {"x": _number(x), "y": _number(y)}
+        if turned:
+            place["transform"] = f"rotate(-90 {_number(x)} {_number(y)})"
+        style = f"font-size: {size:g}px; text-anchor: {anchor}; fill: {colour}"
+        ElementTree.SubElement(self.root, "text", {**place, "style": style}).text = text
+
+    def scale_beside(self, ticks: Sequence[float]) -> None:
+        """Numbers and hairlines of the vertical axis."""
+        for tick in ticks:
+            _, y = self.at(self.xs[0], tick)
+            self.path([(self.left, y), (self.right, y)], f"fill: none; stroke: {HAIRLINE}; stroke-width: 0.6")
+            self.text(short(tick), self.left - 4, y + MIDDLE * SMALL, "end", QUIET, SMALL)
+
+    def drawing(self, description: str) -> Drawing:
+        """The picture as one element that fits into any page."""
+        title = ElementTree.Element("title")
+        title.text = description
+        self.root.insert(0, title)
+        self.root.attrib = {
+            "viewBox": f"0 0 {WIDTH} {_number(self.height)}",
+            "width": str(WIDTH),
+            "height": _number(self.height),
+            "role": "img",
+            "aria-label": description,
+            "font-family": "system-ui, sans-serif",
+            "stroke-linejoin": "round",
+        }
+        return Drawing(ElementTree.tostring(self.root, encoding="unicode"), description)
+
+
+def _number(pixels: float) -> str:
+    """A place in a picture, to a hundredth of a pixel."""
+    return f"{pixels:.2f}".rstrip("0").rstrip(".")
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """At most `TICKS` + 1 round numbers within a range."""
+    power = 10.0 ** math.floor(math.log10((high - low) / TICKS))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor * TICKS >= high - low)
+    return [step * number for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
 def curve_plot(points: Sequence[tuple[float, float]], stated: tuple[float, float]) -> Drawing | None:
     """Epsilon against delta, with the stated pair marked; None where there is no curve to draw.
 
@@ -84,31 +165,48 @@ def curve_plot(points: Sequence[tuple[float, float]], stated: tuple[float, float
         known = [pair for pair in known if pair[0] > 0]
     if len({epsilon for _, epsilon in known}) < 2:
         return None
-    figure, panel = _panel(220, (46, 14, 10, 40))
-    panel.plot(*zip(*known, strict=True), "o-", color=ABOVE, markersize=4, drawstyle="steps-post")  # never too low
+    marked = stated[0] > 0 or not powers
+
+    def across(delta: float) -> float:
+        return math.log10(delta) if powers else delta
+
+    picture = _Picture(220, 46, 14, 10, 40)
+    places = [across(delta) for delta, _ in [*known, *([stated] if marked else [])]]
+    room = MARGIN * (max(places) - min(places))
+    picture.xs = min(places) - room, max(places) + room
+    picture.ys = 0.0, 1.15 * max(epsilon for _, epsilon in [*known, (0.0, stated[1])])
+    picture.scale_beside(_ticks(*picture.ys))
+    if powers:
+        exponents = range(math.ceil(picture.xs[0] - 1e-9), math.floor(picture.xs[1] + 1e-9) + 1)
+        shown = [(float(power), f"1e{power}") for power in exponents[:: math.ceil(len(exponents) / 6) or 1]]
+    else:
+        shown = [(tick, short(tick)) for tick in _ticks(*picture.xs)]
+    for place, name in shown:
+        x, y = picture.at(place, 0)
+        picture.path([(x, picture.top), (x, y)], f"fill: none; stroke: {HAIRLINE}; stroke-width: 0.6")
+        picture.text(name, x, y + 14, "middle", QUIET, SMALL)
+    dots = [picture.at(across(delta), epsilon) for delta, epsilon in known]
+    steps = [dots[0]]
+    for x, y in dots[1:]:  # between two deltas the epsilon of the smaller one holds: never too low
+        steps += [(x, steps[-1][1]), (x, y)]
+    picture.path(steps, f"fill: none; stroke: {ABOVE}; stroke-width: 1.5")
+    for x, y in dots:
+        picture.dot(x, y, 2, ABOVE)
     description = (
         f"A falling curve: epsilon is {short(known[0][1])} at delta {short(known[0][0])} "
         f"and {short(known[-1][1])} at delta {short(known[-1][0])}."
     )
-    if stated[0] > 0 or not powers:
-        panel.plot([stated[0]], [stated[1]], "o", color=BELOW, markersize=7)
-        _write(panel, "stated here", stated, (9, 6), color=BELOW)
+    if marked:
+        x, y = picture.at(across(stated[0]), stated[1])
+        picture.dot(x, y, 3.5, BELOW)
+        before = x > (picture.left + picture.right) / 2  # the text is where there is room
+        picture.text("stated here", x + (-9 if before else 9), y - 6, "end" if before else "start", BELOW)
         description += f" The pair stated here is marked: epsilon {short(stated[1])} at delta {short(stated[0])}."
-    panel.set_ylim(0, 1.15 * max(epsilon for _, epsilon in [*known, (0.0, stated[1])]))
-    if powers:
-        panel.set_xscale("log")
-        ends = [math.ceil(math.log10(known[0][0]) - 1e-9), math.floor(math.log10(known[-1][0]) + 1e-9)]
-        exponents = range(ends[0], ends[1] + 1)
-        shown = exponents[:: math.ceil(len(exponents) / 6) or 1]
-        panel.set_xticks([10.0**exponent for exponent in shown], [f"1e{exponent}" for exponent in shown])
-        panel.minorticks_off()
-    panel.grid(color=HAIRLINE, linewidth=0.6)
-    panel.set_xlabel("delta", color=QUIET)
-    panel.set_ylabel("epsilon", color=QUIET)
-    return _drawing(figure, description)
+    picture.text("delta", (picture.left + picture.right) / 2, picture.height - 6, "middle", QUIET)
+    picture.text("epsilon", 12, (picture.top + picture.bottom) / 2, "middle", QUIET, turned=True)
+    return picture.drawing(description)
 
 
-@_style()
 def bar_plot(names: Sequence[str], values: Floats, hidden: int = 0, split: int = 0) -> Drawing:
     """One bar per label, from the highest value to the lowest, with its number.
 
@@ -118,30 +216,31 @@ def bar_plot(names: Sequence[str], values: Floats, hidden: int = 0, split: int =
     hidden : how many labels are left out, between the first `split` and the others
     """
     shown = [clean(name, 22) for name in names]
-    places = np.arange(len(shown), dtype=np.float64)
-    if hidden:
-        places[split:] += 1
     rows = len(shown) + bool(hidden)
-    figure, panel = _panel(19 * rows + 10, (156, 52, 4, 4))
-    panel.set_axis_off()
+    picture = _Picture(19 * rows + 10, 156, 52, 4, 4)
     reach = float(np.abs(values).max(initial=0.0)) or 1.0
-    panel.barh(places, values, height=0.62, color=[ABOVE if value >= 0 else BELOW for value in values])
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
-    panel.set_xlim(low - 0.02 * reach, high + 0.02 * reach)
-    panel.set_ylim(rows - 0.5, -0.5)
-    panel.axvline(0, color=QUIET, linewidth=0.8)
-    for place, name, value in zip(places, shown, values, strict=True):
-        _write(panel, name, (0, place), (-8, 0), ha="right", va="center", across=True)
-        _write(panel, signed(value), (1, place), (49, 0), ha="right", va="center", across=True, color=QUIET)
+    picture.xs, picture.ys = (low - 0.02 * reach, high + 0.02 * reach), (0.5 - rows, 0.5)
+    depth = BAR * (picture.bottom - picture.top) / rows
+    places = [number + (bool(hidden) and number >= split) for number in range(len(shown))]
+    for place, name, value in zip(places, shown, values.tolist(), strict=True):
+        zero, y = picture.at(0.0, -place)
+        end, _ = picture.at(value, -place)
+        colour = ABOVE if value >= 0 else BELOW
+        picture.box(min(zero, end), y - depth / 2, abs(end - zero), depth, f"fill: {colour}")
+        picture.text(name, picture.left - 8, y + MIDDLE * TEXT, "end")
+        picture.text(signed(value), picture.right + 49, y + MIDDLE * TEXT, "end", QUIET)
+    zero, _ = picture.at(0.0, 0.0)
+    picture.path([(zero, picture.top), (zero, picture.bottom)], f"fill: none; stroke: {QUIET}; stroke-width: 0.8")
     if hidden:
-        _write(panel, f"{hidden:,} more in between", (0, split), (-8, 0), "right", "center", QUIET, SMALL, across=True)
+        _, y = picture.at(0.0, -split)
+        picture.text(f"{hidden:,} more in between", picture.left - 8, y + MIDDLE * SMALL, "end", QUIET, SMALL)
     top, last = shown[0], shown[-1]
     description = f"Bars from {top} ({signed(values[0])}) to {last} ({signed(values[-1])})"
     description += f"; {hidden:,} labels in between are not shown." if hidden else "."
-    return _drawing(figure, description)
+    return picture.drawing(description)
 
 
-@_style()
 def line_plot(times: NDArray[Any], values: Floats) -> Drawing:
     """A line over time; more points than `LINE_POINTS` are averaged in equal runs."""
     order = np.argsort(times, kind="stable")
@@ -155,23 +254,27 @@ def line_plot(times: NDArray[Any], values: Floats) -> Drawing:
         description += f" {len(when):,} points are averaged to {len(runs)}."
         level = np.array([level[run].mean() for run in runs])
         when = np.array([when[run[len(run) // 2]] for run in runs])
-    figure, panel = _panel(150, (46, 12, 8, 24))
-    panel.axhline(0, color=QUIET, linewidth=0.8)
+    picture = _Picture(150, 46, 12, 8, 24)
     seconds = when.astype(np.float64)
-    panel.plot(seconds, level, color=ABOVE, linewidth=1.5, marker="o" if len(level) < 30 else "", markersize=3)
+    low, high = min(0.0, float(level.min())), max(0.0, float(level.max()))
+    room = MARGIN * (high - low) or 1.0
+    picture.ys = low - room, high + room
+    picture.xs = float(seconds[0]), max(float(seconds[-1]), float(seconds[0]) + 1.0)
+    picture.scale_beside(_ticks(*picture.ys))
+    ends = [picture.at(place, 0.0) for place in picture.xs]
+    picture.path(ends, f"fill: none; stroke: {QUIET}; stroke-width: 0.8")
+    points = [picture.at(x, y) for x, y in zip(seconds.tolist(), level.tolist(), strict=True)]
+    picture.path(points, f"fill: none; stroke: {ABOVE}; stroke-width: 1.5")
+    for x, y in points if len(points) < 30 else ():
+        picture.dot(x, y, 1.5, ABOVE)
     marks = when[[0, len(when) // 2, -1]] if len(when) > 2 else when
-    edges = ("left", "center", "right") if len(marks) == 3 else ("left", "right")
-    panel.set_xticks([])
+    edges = ("start", "middle", "end") if len(marks) == 3 else ("start", "end")
     for mark, edge in zip(marks, edges, strict=False):
-        _write(
-            panel, day(mark), (float(mark.astype(np.float64)), 0), (0, -16), edge, color=QUIET, size=SMALL, down=True
-        )
-    panel.locator_params(axis="y", nbins=5)
-    panel.grid(axis="y", color=HAIRLINE, linewidth=0.6)
-    return _drawing(figure, description)
+        x, _ = picture.at(float(mark.astype(np.float64)), 0.0)
+        picture.text(day(mark), x, picture.bottom + 16, edge, QUIET, SMALL)
+    return picture.drawing(description)
 
 
-@_style()
 def heat_map(rows: Sequence[str], columns: Sequence[str], values: Floats, low: float, high: float) -> Drawing:
     """A table of numbers as colours between `low` and `high`, with a scale below.
 
@@ -188,28 +291,38 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Floats, low: f
     depth = min(depth, 300, max(16 * len(rows), 24))
     below_names = [clean(name, 13) for name in columns]
     above, below = 8, 52 + 6 * max(map(len, below_names))  # room for the longest name, upright, and for the scale
-    figure, panel = _panel(above + depth + below, (left, right, above, below))
-    tiles: dict[str, Any] = {"cmap": COLOUR_MAP, "vmin": low, "vmax": high, "linewidth": 0.7}
-    panel.set_axis_off()
-    panel.pcolormesh(values, edgecolors="white", **tiles)
-    panel.set_ylim(len(rows), 0)
-    for place, name in enumerate(rows):
-        _write(panel, clean(name, 17), (0, place + 0.5), (-5, 0), "right", "center", QUIET, SMALL)
-    for place, name in enumerate(below_names):
-        _write(panel, name, (place + 0.5, len(rows)), (0, -5), "right", "center", QUIET, SMALL, 90)
-    height = above + depth + below
-    scale = figure.add_axes((left / WIDTH, 20 / height, side / WIDTH, 9 / height))
-    scale.set_axis_off()
-    scale.pcolormesh(np.linspace(low, high, STEPS)[None, :], edgecolors="face", **tiles)
-    for share, edge in ((0.0, "left"), (0.5, "center"), (1.0, "right")):
-        _write(scale, short(low + share * (high - low)), (share * STEPS, 0), (0, -11), edge, color=QUIET, size=SMALL)
+    picture = _Picture(above + depth + below, left, right, above, below)
+    tile_height, tile_width = depth / len(rows), side / len(columns)
+    for (row, column), value in np.ndenumerate(values):
+        style = f"fill: {_colour((value - low) / (high - low))}; stroke: #ffffff; stroke-width: 0.7"
+        picture.box(left + column * tile_width, above + row * tile_height, tile_width, tile_height, style)
+    for row, name in enumerate(rows):
+        y = above + (row + 0.5) * tile_height + MIDDLE * SMALL
+        picture.text(clean(name, 17), left - 5, y, "end", QUIET, SMALL)
+    for column, name in enumerate(below_names):
+        x = left + (column + 0.5) * tile_width + MIDDLE * SMALL
+        picture.text(name, x, picture.bottom + 5, "end", QUIET, SMALL, turned=True)
+    step = side / STEPS
+    for number in range(STEPS):
+        colour = _colour(number / (STEPS - 1))
+        style = f"fill: {colour}; stroke: {colour}; stroke-width: 0.7"
+        picture.box(left + number * step, picture.height - 29, step, 9, style)
+    for share, edge in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        x = left + share * side
+        picture.text(short(low + share * (high - low)), x, picture.height - 9, edge, QUIET, SMALL)
     highest, lowest = (divmod(int(place), len(columns)) for place in (values.argmax(), values.argmin()))
     description = (
         f"A heat map of {len(rows)} by {len(columns)} predictions from {short(values.min())} "
         f"({clean(rows[lowest[0]], 40)}, {clean(columns[lowest[1]], 40)}) to {short(values.max())} "
         f"({clean(rows[highest[0]], 40)}, {clean(columns[highest[1]], 40)})."
     )
-    return _drawing(figure, description)
+    return picture.drawing(description)
+
+
+def _colour(share: float) -> str:
+    """The colour of a share of the scale."""
+    place = 6 * min(max(int(256 * share), 0), 255)
+    return f"#{_CIVIDIS[place : place + 6]}"
 
 
 def times_of(labels: NDArray[Any] | Sequence[Any] | None) -> NDArray[Any] | None:
@@ -255,104 +368,3 @@ def signed(number: float) -> str:
     """A number in two decimals or three digits, with its sign."""
     text = f"{abs(number):.2f}" if 0.005 <= abs(number) < 1000 or number == 0 else f"{abs(number):.2g}"
     return ("\N{MINUS SIGN}" if number < 0 else "+") + text
-
-
-def _panel(height: float, margins: tuple[float, float, float, float]) -> tuple[Figure, Axes]:
-    """An empty picture with one panel; margins left, right, above and below, all in CSS pixels."""
-    from matplotlib.figure import Figure
-
-    left, right, above, below = margins
-    figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
-    figure.patch.set_visible(False)
-    panel = figure.add_axes(
-        (left / WIDTH, below / height, (WIDTH - left - right) / WIDTH, (height - above - below) / height)
-    )
-    panel.patch.set_visible(False)
-    panel.spines[:].set_visible(False)
-    panel.tick_params(length=0, labelsize=SMALL, labelcolor=QUIET)
-    return figure, panel
-
-
-def _write(
-    panel: Axes,
-    text: str,
-    at: tuple[float, float],
-    shift: tuple[float, float],
-    ha: str = "left",
-    va: str = "baseline",
-    color: str = INK,
-    size: float = TEXT,
-    rotation: float = 0,
-    *,
-    across: bool = False,
-    down: bool = False,
-) -> None:
-    """Text beside a point, shifted by pixels; `across` counts x in widths of the panel, `down` y in heights."""
-    place: Any = panel.get_yaxis_transform() if across else panel.get_xaxis_transform() if down else "data"
-    panel.annotate(
-        text,
-        at,
-        shift,
-        xycoords=place,
-        textcoords="offset points",
-        ha=ha,
-        va="center_baseline" if va == "center" else va,
-        color=color,
-        fontsize=size,
-        rotation=rotation,
-        rotation_mode="anchor",
-        parse_math=False,
-        annotation_clip=False,
-    )
-
-
-def _drawing(figure: Figure, description: str) -> Drawing:
-    """The picture as one element that fits into any page."""
-    written = io.StringIO()
-    figure.savefig(written, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return Drawing(_element(written.getvalue(), description), description)
-
-
-def _element(text: str, description: str) -> str:
-    """Matplotlib's SVG without what a page must not have twice (ids, style sheets) and what makes it long."""
-    root = ElementTree.fromstring(text)
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag.endswith(("}style", "}metadata", "}clipPath")):  # nothing is drawn outside its panel
-                parent.remove(child)
-    prefix = "p" + hashlib.sha256(text.encode()).hexdigest()[:12]  # pictures on one page never share a name
-    referred = set(re.findall(r"#([\w-]+)", " ".join(value for part in root.iter() for value in part.attrib.values())))
-    for part in root.iter():
-        part.tag = part.tag.rpartition("}")[2]
-        part.tail = None
-        if part.tag != "text":
-            part.text = None
-        part.attrib = {
-            name.rpartition("}")[2]: _attribute(name, value, prefix)
-            for name, value in part.attrib.items()
-            if name != "clip-path" and (name != "id" or value in referred)
-        }
-    title = ElementTree.Element("title")
-    title.text = description
-    root.insert(0, title)
-    root.attrib = {
-        "viewBox": root.attrib["viewBox"],
-        "width": root.attrib["width"].removesuffix("pt"),
-        "height": root.attrib["height"].removesuffix("pt"),
-        "role": "img",
-        "aria-label": description,
-        "font-family": "system-ui, sans-serif",
-        "stroke-linejoin": "round",
-    }
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _attribute(name: str, value: str, prefix: str) -> str:
-    if name == "id":
-        return f"{prefix}-{value}"
-    value = re.sub(r"#(?=[\w-]+\)?$)(?![0-9a-f]{6}$)", f"#{prefix}-", value)
-    if name == "style":
-        return re.sub(r"font-family: [^;]*; ", "", re.sub(r"font: ([\d.]+px)[^;]*", r"font-size: \1", value))
-    if name == "d":
-        value = " ".join(value.split())
-    return _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
