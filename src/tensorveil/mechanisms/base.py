@@ -132,9 +132,9 @@ class Mechanism(ABC):
             cost,
             0.0 if pure else request.delta,
             design.gaussian_coordinates,
-            assumptions_checked=checked_by_code(request),
+            assumptions_checked=self.checked(request),
             assumptions_trusted=(
-                *trusted_to_the_caller(request),
+                *self.trusted(request),
                 *design.assumptions_trusted,
                 *trusted_features(request.unit, inputs),
             ),
@@ -152,6 +152,14 @@ class Mechanism(ABC):
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
         """Raise an error, before anything is spent, if the public coordinates do not fit the plan."""
         return
+
+    def checked(self, request: Request) -> tuple[str, ...]:
+        """What a run checks, as guarantees state it."""
+        return checked_by_code(request)
+
+    def trusted(self, request: Request) -> tuple[str, ...]:
+        """What no run can check, as guarantees state it."""
+        return trusted_to_the_caller(request)
 
     def learns_offsets(self, unit: Unit) -> bool:
         """Whether its completion has offsets on a latent scale, to which none can be added."""

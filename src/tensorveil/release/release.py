@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Labels = NDArray[Any]
 
 CHACHA = "ChaCha20 (20 rounds)"
+CLIENTS = "the operating systems of the clients, at the source"
 EXACT = "OpenDP's exact samplers on OpenSSL's generator, and ChaCha20 (20 rounds)"
 
 

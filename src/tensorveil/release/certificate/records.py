@@ -136,6 +136,14 @@ class PublicInputRecord(Part):
     sha256: Hash
 
 
+class LocalRecord(Part):
+    """The protocol by which clients randomized values at their source, and how many answers one person gave."""
+
+    protocol: Hash
+    person: str | None
+    most_answers: Count | None
+
+
 class PersonalRecord(Part):
     """What an owner needs beside the release to compute a row of its own, under joint privacy."""
 
