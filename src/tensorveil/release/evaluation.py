@@ -12,6 +12,7 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.metrics import rmse
 from tensorveil.release import predictions
+from tensorveil.release.cells.labels import coordinates_in, unknown_labels, values_in
 from tensorveil.release.release import Release
 
 SAMPLE = 10_000  # cells on which two releases are compared
@@ -60,7 +61,7 @@ def evaluate_table(
         predictions use the public offsets alone
     """
     columns = tables.arrow_table(table)
-    truth = predictions.values_in(release, columns, value)
+    truth = values_in(release, columns, value)
     if len(truth) == 0 or not np.isfinite(truth).all():
         raise InputError("the column of values must hold at least one number, all finite, got others; correct the rows")
     personal = ""
@@ -70,8 +71,8 @@ def evaluate_table(
     elif release.withheld_mode is None:
         predicted = predictions.predict_rows(release, columns, "offsets")
     else:
-        where = predictions.coordinates_in(release, columns)
-        known, unknown = np.asarray((where >= 0).all(axis=1)), predictions.unknown_labels(release, where)
+        where = coordinates_in(release, columns)
+        known, unknown = np.asarray((where >= 0).all(axis=1)), unknown_labels(release, where)
         predicted = predictions.Predicted(predictions.offset_predictions(release.model, where), known, unknown)
         personal = "without personal rows, from public offsets alone"
     known = predicted.known
