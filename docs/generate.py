@@ -166,6 +166,7 @@ def guarantee_schema() -> dict:
         "assumptions_checked": texts,
         "assumptions_trusted": texts,
         "software": {"type": "array", "items": pair},
+        "earlier": {"type": ["object", "null"], "required": ["digest", "epsilon", "delta", "apart", "time", "spans"]},
         "local": {"type": ["object", "null"], "required": ["protocol", "person", "most_answers"]},
         "publishable": {"type": "boolean"},
     }

@@ -17,6 +17,7 @@ from tensorveil.cli.releases.compare import compare
 from tensorveil.cli.releases.evaluate import evaluate
 from tensorveil.cli.releases.inspect import inspect_release
 from tensorveil.cli.releases.predict import predict
+from tensorveil.cli.releases.update import update
 from tensorveil.cli.releases.verify import verify
 from tensorveil.cli.wording import OptionCommand
 from tensorveil.errors import BudgetError, SpentError, TensorveilError
@@ -51,6 +52,7 @@ app.command(cls=OptionCommand, short_help="From a file to a private release: pla
 app.command(
     cls=OptionCommand, short_help="Predict the cells listed in a file, or find the best cells for given labels."
 )(predict)
+app.command(cls=OptionCommand, short_help="Release later data, starting from an earlier release.")(update)
 app.command(cls=OptionCommand, short_help="Compare predictions with true values (for internal use only).")(evaluate)
 app.command(cls=OptionCommand, short_help="Recompute the guarantee and check every file.")(verify)
 app.command("inspect", cls=OptionCommand, short_help="Show what a release contains and guarantees.")(inspect_release)

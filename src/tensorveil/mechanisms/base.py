@@ -29,6 +29,7 @@ from tensorveil.privacy.vault import Pattern, Vault
 
 Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
 
+EARLIER_MODEL = "the model of release"  # how the name of features begins that are rows of an earlier release
 MOST_TRIES = 8  # of smaller budgets for an inner mechanism; at a large epsilon the first is 0.1 % too large
 MARGIN = 2e-4  # of epsilon: composing many Gaussian stages rounds up more than composing the one they amount to
 
@@ -185,7 +186,12 @@ def trusted_features(unit: Unit, inputs: Sequence[PublicInput]) -> tuple[str, ..
     """What no run can check about features, as guarantees state it."""
     private = "values" if unit.coordinates_public else "values, nor from which cells are observed"
     return tuple(
-        f"the features of {given.mode!r} ({given.name}) are taken as public: they were not derived from the {private}"
+        f"the features of {given.mode!r} ({given.name}) are "
+        + (
+            "numbers of that release, as it was published"
+            if given.name.startswith(EARLIER_MODEL)
+            else f"taken as public: they were not derived from the {private}"
+        )
         for given in inputs
     )
 

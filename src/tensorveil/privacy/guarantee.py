@@ -11,6 +11,7 @@ from typing import Self, final
 
 from tensorveil import checks
 from tensorveil.errors import InputError
+from tensorveil.privacy.accounting.parts import cost_of_both
 from tensorveil.privacy.local.randomizing import spent
 from tensorveil.privacy.plan import Plan, neighbours_of, public_facts, rounded_up
 from tensorveil.privacy.stages import Stage
@@ -89,6 +90,37 @@ class LocalFacts:
 
 @final
 @dataclass(frozen=True)
+class Earlier:
+    """The release that this one follows, and what both cost together (docs/proofs/update.md).
+
+    Attributes
+    ----------
+    digest : of the certificate of the earlier release
+    epsilon, delta : of the earlier release, together with those before it
+    apart : whether no unit can be in both data sets, because the labels of the mode `time` split them
+    spans : the labels of that mode in all earlier data
+    """
+
+    digest: str
+    epsilon: float
+    delta: float
+    apart: bool
+    time: str
+    spans: tuple[str, ...]
+
+    def sentence(self, both: tuple[float, float]) -> str:
+        """In plain words, with the cost of both."""
+        stated = f"epsilon = {rounded_up(both[0])}" + (f" and delta = {rounded_up(both[1])}" if both[1] else "")
+        why = (
+            f"no unit is in both data sets, which the labels of {self.time} split"
+            if self.apart
+            else "a unit may be in both data sets, so costs add up"
+        )
+        return f"Together with the earlier release {self.digest[:16]}..., {stated}: {why}."
+
+
+@final
+@dataclass(frozen=True)
 class Guarantee:
     """What is stated about the privacy of a model, and why.
 
@@ -106,6 +138,7 @@ class Guarantee:
     theorems : ids of docs/proofs with their sources
     assumptions_checked, assumptions_trusted : what the code checked, and what it has to trust the caller for
     software : tuple of (name, version)
+    earlier : the release that this one follows, if it is an update
     local : facts of the protocol, if values were randomized at their source; None if a trusted server drew the noise
     """
 
@@ -125,6 +158,7 @@ class Guarantee:
     assumptions_trusted: tuple[str, ...] = ()
     software: tuple[tuple[str, str], ...] = ()
     local: LocalFacts | None = None
+    earlier: Earlier | None = None
 
     def __post_init__(self) -> None:
         checks.choice("status", self.status, STATUSES)
@@ -185,6 +219,14 @@ class Guarantee:
         )
 
     @property
+    def with_earlier(self) -> tuple[float, float]:
+        """Epsilon and delta of this release together with those that it follows."""
+        own = (self.epsilon, self.delta)
+        if self.earlier is None:
+            return own
+        return cost_of_both((self.earlier.epsilon, self.earlier.delta), own, apart=self.earlier.apart)
+
+    @property
     def publishable(self) -> bool:
         """Whether this guarantee allows publishing the model."""
         return self.status == "proven" and not self.seeded
@@ -203,6 +245,7 @@ class Guarantee:
                 f"the release changes by a factor of at most {factor_text(self.epsilon)}{added}.",
                 f"{public[0].upper()}{public[1:]}." if public else "",
                 "" if self.local is None else self.local.sentences(self.epsilon),
+                "" if self.earlier is None else self.earlier.sentence(self.with_earlier),
                 f"The release is {self.released}.",
                 "Seeded: not for release." if self.seeded else "",
             ]
@@ -235,6 +278,8 @@ class Guarantee:
         for name, value in known.items():
             if name == "local":
                 known[name] = None if value is None else LocalFacts(**value)
+            elif name == "earlier":
+                known[name] = None if value is None else Earlier(**{**value, "spans": tuple(value["spans"])})
             elif name == "stages":
                 known[name] = tuple(Stage.from_json(stage) for stage in value)
             elif isinstance(value, list):

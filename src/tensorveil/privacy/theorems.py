@@ -162,6 +162,14 @@ THEOREMS = _table(
         "Smith, Thakurta 2022 (arXiv:2210.17520)",
     ),
     Theorem(
+        "two-parts",
+        "update.md",
+        "ledger",
+        (),
+        "Two releases, the later of which reads the earlier, cost the larger epsilon if no unit is in both parts.",
+        "McSherry 2009, Theorem 4 (parallel composition), made adaptive; Dwork, Roth 2014, Theorem B.1",
+    ),
+    Theorem(
         "ledger-units",
         "ledger.md",
         "ledger",

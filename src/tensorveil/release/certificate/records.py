@@ -136,6 +136,17 @@ class PublicInputRecord(Part):
     sha256: Hash
 
 
+class EarlierRecord(Part):
+    """The release that this one follows: its cost with all before it, and whether the time mode splits the data."""
+
+    digest: Hash
+    epsilon: Positive
+    delta: Chance
+    apart: bool
+    time: str
+    spans: tuple[str, ...]
+
+
 class LocalRecord(Part):
     """The protocol by which clients randomized values at their source, and how many answers one person gave."""
 
