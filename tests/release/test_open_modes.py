@@ -41,6 +41,15 @@ def test_a_mode_left_open_is_averaged_with_its_weights(release):
     np.testing.assert_allclose(found, dense @ [0.75, 0, 0.25, 0], rtol=1e-3)
     both = release.predict_table({"user": ["c"]}, averaged={"day": [1, 1, 0, 0]})["prediction"]
     np.testing.assert_allclose(both, [everything(release)[2, :, :2].mean()], rtol=1e-3)
+    unknown = release.predict_table({"user": ["c", "zoe"], "film": [20, 20]}, averaged={}, unknown="offsets")
+    np.testing.assert_allclose(unknown["prediction"][0], dense[0].mean(), rtol=1e-3)
+    days = [
+        release.predict_table({"user": ["zoe"], "film": [20], "day": [day]}, unknown="offsets") for day in LABELS[2]
+    ]
+    average = np.mean([found["prediction"] for found in days])
+    np.testing.assert_allclose(unknown["prediction"][1], average, rtol=1e-3)
+    with pytest.raises(tv.InputError, match="labels of 'user' must be known"):
+        release.predict_table({"user": ["zoe"], "film": [20]}, averaged={})
     with pytest.raises(tv.InputError, match="must have the columns"):
         release.predict_table(table)  # a forgotten column is an error unless averaging is asked for
 

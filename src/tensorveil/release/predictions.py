@@ -24,6 +24,7 @@ from tensorveil.release.cells.labels import (
     coordinates_in,
     fixed_indices,
     labelled,
+    refuse_unknown,
     to_frame,
     unknown_labels,
 )
@@ -169,13 +170,18 @@ def predicted_arrow(
     if left_open:
         cells = OpenModes.of(release, left_open, averaged)
         where = fixed_indices(release, columns, left_open)
-        predicted = Predicted(cells.predict(release.model, where), np.ones(len(where), np.bool_), {})
+        known, missing, model = (where >= 0).all(axis=1), unknown_labels(release, where), release.model
+        if checks.choice("unknown", unknown, UNKNOWN) == "error":
+            refuse_unknown(release, where)
+        if missing:
+            model, where = with_unknown_indices(model), np.where(where < 0, np.array(model.shape), where)
+        predicted = Predicted(cells.predict(model, where), np.asarray(known), missing)
     else:
         predicted = predict_rows(release, columns, unknown)
     found = columns.append_column(PREDICTION, pa.array(predicted.values))
     if interval is not None:
         if left_open:
-            ends = cells.interval(release.model, where, interval)
+            ends = cells.interval(model, where, interval)
         else:
             ends = intervals_of(release.model, coordinates_in(release, columns), interval)
         for name, numbers in zip(ENDS, ends, strict=True):

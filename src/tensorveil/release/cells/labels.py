@@ -74,17 +74,18 @@ def unknown_labels(release: Release, where: Integers) -> dict[str, int]:
 
 
 def fixed_indices(release: Release, table: pa.Table, left_open: Sequence[int]) -> Integers:
-    """Indices by the labels of a table without columns of the open modes, which are 0 here; labels must be known."""
+    """Indices by the labels of a table without columns of the open modes, which are 0 here; -1 for unknown labels."""
     found = np.zeros((table.num_rows, len(release.shape)), dtype=np.int64)
     for mode, name in enumerate(release.mode_names):
         if mode not in left_open:
             found[:, mode] = indices_of(release, mode, table.column(name))
-            unknown = int((found[:, mode] < 0).sum())
-            if unknown:
-                raise InputError(
-                    f"labels of {name!r} must be known to the release, got {unknown:,} others; leave them out"
-                )
     return found
+
+
+def refuse_unknown(release: Release, where: Integers) -> None:
+    """Raise an error where labels are unknown."""
+    for name, count in unknown_labels(release, where).items():
+        raise InputError(f"labels of {name!r} must be known to the release, got {count:,} others; leave them out")
 
 
 def labelled(release: Release, where: NDArray[np.uint32], values: Floats) -> pa.Table:

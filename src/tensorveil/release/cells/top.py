@@ -12,7 +12,7 @@ from tensorveil import checks
 from tensorveil.arrays import Floats, Integers
 from tensorveil.data import tables
 from tensorveil.errors import InputError
-from tensorveil.release.cells.labels import fixed_indices, indices_of, labelled
+from tensorveil.release.cells.labels import fixed_indices, indices_of, labelled, refuse_unknown
 from tensorveil.release.cells.open_modes import OpenModes, open_modes
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def top_table(
         if release.mode_names[mode] in columns.column_names:
             raise InputError(f"modes to average over must not be columns, got {release.mode_names[mode]!r}; drop it")
     fixed = fixed_indices(release, columns, [*free, *means])
+    refuse_unknown(release, fixed)
     weights = {name: part for name, part in (averaged or {}).items() if part is not None}
     cells = OpenModes.of(release, means, weights) if means else None
     sizes = [release.shape[mode] for mode in free]

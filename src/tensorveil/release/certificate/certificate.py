@@ -89,7 +89,7 @@ class Certificate(records.Part):
     personalize: records.PersonalRecord | None
     local: records.LocalRecord | None
     earlier: records.EarlierRecord | None
-    together: tuple[records.Positive, records.Chance]
+    together: tuple[records.Positive, records.Chance] | None
     software: dict[str, str]
     created: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     files: dict[str, records.Hash]
@@ -162,7 +162,7 @@ class Certificate(records.Part):
             "personalize": None if withheld is None else {"mode": withheld, "mode_name": release.mode_names[withheld]},
             "local": None if told.local is None else asdict(told.local),
             "earlier": None if told.earlier is None else asdict(told.earlier),
-            "together": told.with_earlier,
+            "together": None if told.earlier is None else told.with_earlier,
             "software": dict(told.software or software_versions()),
             "created": datetime.now(UTC).date().isoformat(),
             "files": {},
