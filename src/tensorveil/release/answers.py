@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorveil.data.cells import canonical_order
+from tensorveil.data.cells import stable_order
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.kernels.cores import one_blas_thread
@@ -27,7 +27,7 @@ def fit_answers(observations: Observations, plan: Plan, mechanism: LocalAnswers,
             f"answers must be whole numbers from 0 to {count - 1}, the symbols of the protocol, got others; read the "
             "file that tensorveil randomize wrote, with the same protocol"
         )
-    order = canonical_order(observations.coordinates, observations.shape, symbols, count)
+    order = stable_order((*observations.coordinates.T, symbols), (*observations.shape, count))
     where = np.ascontiguousarray(observations.coordinates[order])
     with one_blas_thread():
         completion = mechanism.completed(where, symbols[order], plan, progress)
