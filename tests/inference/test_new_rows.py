@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, stats
 
 import tensorveil as tv
-from tensorveil.inference.new_rows import with_new_rows
+from tensorveil.inference.people.new_rows import with_new_rows
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.kernels.reference.new_rows import fold_rows, pull
 from tensorveil.release.people.newcomers import newcomers

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil.arrays import Floats
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.inference.owners import with_owners
+from tensorveil.inference.people.owners import with_owners
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel, import_tensorly
 from tensorveil.privacy.bounds import Bounds, clip

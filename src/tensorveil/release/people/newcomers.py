@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.inference.new_rows import with_new_rows
+from tensorveil.inference.people.new_rows import with_new_rows
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.bounds import BoundedObservations, Bounds, clip
 from tensorveil.privacy.units import Unit

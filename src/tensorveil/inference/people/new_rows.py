@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.arrays import Floats, Integers
-from tensorveil.inference.owners import with_owners
+from tensorveil.inference.people.owners import with_owners
 from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.reference.new_rows import fold_rows
 from tensorveil.models.block_features import block_features
