@@ -66,7 +66,7 @@ possible. An empty cell means that there is no theorem: planning raises `Unprove
 
 """
 RULES = """
-- If nobody but the owner of a value may see it, randomize it at the source with `InputPerturbation().randomize(...)`.
+- If nobody but the owner of a value may see it, randomize it at the source ([local_privacy.md](local_privacy.md)).
 - For the unit `value` with ratings or other values on a small grid, use `InputPerturbation` (the optimal channel) from
   about epsilon 2.
 - For small epsilon (below about 2 under `value`, below 10 under `entry`), use `SumPerturbation`. It falls back to the
@@ -166,6 +166,8 @@ def guarantee_schema() -> dict:
         "assumptions_checked": texts,
         "assumptions_trusted": texts,
         "software": {"type": "array", "items": pair},
+        "earlier": {"type": ["object", "null"], "required": ["digest", "epsilon", "delta", "apart", "time", "spans"]},
+        "local": {"type": ["object", "null"], "required": ["protocol", "person", "most_answers"]},
         "publishable": {"type": "boolean"},
     }
     return {

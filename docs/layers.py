@@ -22,14 +22,14 @@ ROOMS = {
     "models": "CP, Tucker, offsets, and what a release predicts with",
     "engines": "where shards live and where work on them runs",
     "solvers": "completion without privacy: ALS and SGD; `layouts/` of entries in memory",
-    "privacy": "units, bounds, plans, guarantees, theorems and the vault; `queries/`, `noise/`, `accounting/`",
+    "privacy": "units, bounds, plans, guarantees, theorems, the vault; `queries/`, `noise/`, `accounting/`, `local/`",
     "inference": "from released numbers to a model; `posterior/` for the Bayesian completion",
-    "mechanisms": "which questions are asked, in which order, at which price; `parts/` that several share, `planning/`",
+    "mechanisms": "which questions are asked, in which order, at which price; shared `parts/`, `planning/`, `local/`",
     "published": "the paper's Algorithms 1 to 3 as printed",
     "release": "`plan`, `fit`, `complete`, predictions, saving; `certificate/`, `ledger/`, `report/`",
     "audit": "replays against neighbours, and lower bounds on epsilon by attack",
     "demo": "the demonstration",
-    "cli": "the command line; `releases/` for commands that read a finished release",
+    "cli": "the command line; `local/` for local privacy, `releases/` for commands that read a finished release",
     "__main__": "`python -m tensorveil`",
 }
 DOOR = ""  # tensorveil/__init__.py: below everything, since anyone may import it; it imports nothing itself

@@ -31,7 +31,7 @@ def test_a_generated_page_is_up_to_date(pages, name):
 
 def test_every_theorem_of_a_mechanism_but_those_of_options_is_in_the_table(pages):
     named = {name for name in generate.THEOREMS if name in pages["choose_a_mechanism.md"]}
-    optional = {"gradient-sampled"}  # chosen by an option, not by default
+    optional = {"gradient-sampled", "local-channel"}  # chosen by an option, and by clients, not by default
     assert (
         named
         >= {name for name, one in generate.THEOREMS.items() if one.mechanism not in ("offsets", "ledger")} - optional

@@ -24,6 +24,8 @@ QUERIES = "tensorveil.privacy.queries."
 MODULES = (
     "tensorveil.privacy.accounting.divergences",
     "tensorveil.privacy.accounting.filters",
+    "tensorveil.privacy.accounting.parts",
+    "tensorveil.privacy.local.randomizing",
     "tensorveil.privacy.queries.gradients",
     "tensorveil.privacy.queries.moments",
     "tensorveil.privacy.queries.rows.exact_rows",

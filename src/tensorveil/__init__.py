@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tensorveil.inference.posterior.sampler import Posterior as Posterior
     from tensorveil.mechanisms.gradient import GradientPerturbation as GradientPerturbation
     from tensorveil.mechanisms.input import InputPerturbation as InputPerturbation
+    from tensorveil.mechanisms.local.answers import LocalAnswers as LocalAnswers
+    from tensorveil.mechanisms.local.protocols import design_protocol as design_protocol
     from tensorveil.mechanisms.output import OutputPerturbation as OutputPerturbation
     from tensorveil.mechanisms.statistic import StatisticPerturbation as StatisticPerturbation
     from tensorveil.mechanisms.sums import SumPerturbation as SumPerturbation
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from tensorveil.models.tucker import TuckerModel as TuckerModel
     from tensorveil.privacy.bounds import Bounds as Bounds
     from tensorveil.privacy.guarantee import Guarantee as Guarantee
+    from tensorveil.privacy.local.client import LocalProtocol as LocalProtocol
+    from tensorveil.privacy.local.randomizing import randomize as randomize
     from tensorveil.privacy.noise.exact import ExactNoise as ExactNoise
     from tensorveil.privacy.plan import Plan as Plan
     from tensorveil.privacy.units import Unit as Unit
@@ -70,6 +74,8 @@ _NAMES = {
     "tensorveil.inference.posterior.sampler": "Posterior",
     "tensorveil.mechanisms.gradient": "GradientPerturbation",
     "tensorveil.mechanisms.input": "InputPerturbation",
+    "tensorveil.mechanisms.local.answers": "LocalAnswers",
+    "tensorveil.mechanisms.local.protocols": "design_protocol",
     "tensorveil.mechanisms.output": "OutputPerturbation",
     "tensorveil.mechanisms.statistic": "StatisticPerturbation",
     "tensorveil.mechanisms.sums": "SumPerturbation",
@@ -80,6 +86,8 @@ _NAMES = {
     "tensorveil.models.tucker": "Tucker TuckerModel",
     "tensorveil.privacy.bounds": "Bounds",
     "tensorveil.privacy.guarantee": "Guarantee",
+    "tensorveil.privacy.local.client": "LocalProtocol",
+    "tensorveil.privacy.local.randomizing": "randomize",
     "tensorveil.privacy.noise.exact": "ExactNoise",
     "tensorveil.privacy.plan": "Plan",
     "tensorveil.privacy.units": "Unit",

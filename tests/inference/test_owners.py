@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.inference.owners import with_owners
+from tensorveil.inference.people.owners import with_owners
 from tensorveil.models.block_features import block_features, largest_feature
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets

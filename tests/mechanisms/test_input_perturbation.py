@@ -22,8 +22,8 @@ from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.mechanisms.with_offsets import WithOffsets
 from tensorveil.models.cp import CP
 from tensorveil.models.tucker import Tucker
-from tensorveil.privacy import local
 from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.local import noisy_values
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.release.fitting import fit
 from tensorveil.release.ledger.ledger import Ledger
@@ -420,7 +420,7 @@ def test_randomize_is_secure_by_default_and_refuses_what_it_cannot_promise(monke
             super().__init__(seed)
             made.append(self.seeded)
 
-    monkeypatch.setattr(local, "NoiseSource", Watched)
+    monkeypatch.setattr(noisy_values, "NoiseSource", Watched)
     first, second = (InputPerturbation("laplace").randomize([3.0] * 9, BOUNDS, 1.0).values for _ in range(2))
     assert made == [False, False]
     assert not np.array_equal(first, second)

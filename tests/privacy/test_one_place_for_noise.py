@@ -1,4 +1,6 @@
-"""Random bits for privacy come from secret_words.py alone; the noise that is merely claimed, from published.py."""
+"""Random bits for privacy come from secret_words.py alone, and at the source from the operating system; the noise that
+is merely claimed, from published.py.
+"""
 
 import ast
 from pathlib import Path
@@ -8,18 +10,19 @@ import pytest
 import tensorveil
 
 ROOT = Path(tensorveil.__file__).parent
-DRAWERS = {"privacy/noise/secret_words.py", "published.py"}
+DRAWERS = {"privacy/noise/secret_words.py", "privacy/noise/local_words.py", "privacy/local/client.py", "published.py"}
 PRIVATE_ROOMS = ("privacy", "mechanisms", "release", "audit", "kernels")
 FILES = sorted(path for room in PRIVATE_ROOMS for path in (ROOT / room).rglob("*.py"))
 # randomness that is no noise: which names a file may use, and what for
 NOT_NOISE = {
     "audit/runs.py": ({"random"}, "a forked process seeds the global generator anew, for pipelines of others"),
     "audit/worlds.py": ({"random", "default_rng"}, "the audit's data set, the same in every audit"),
+    "release/cells/ranking.py": ({"random", "default_rng"}, "which people a ranking is evaluated for"),
     "release/evaluation.py": ({"random", "default_rng"}, "which cells two releases are compared at"),
     "release/ledger/ledger.py": ({"secrets"}, "the token of a reservation"),
 }
 MODULES = {"random", "secrets", "randomgen", "numpy.random"}
-NAMES = {"random", "default_rng", "RandomState", "SeedSequence"}  # np.random, and what comes from it
+NAMES = {"random", "default_rng", "RandomState", "SeedSequence", "urandom"}  # np.random, and what comes from it
 
 
 def randomness(text: str) -> list[str]:
@@ -61,6 +64,7 @@ def test_the_search_finds_randomness_where_there_is_some(drawer):
     [
         "import random",
         "import secrets",
+        "x = os.urandom(8)",
         "from randomgen import ChaCha",
         "import numpy.random",
         "from numpy import random",

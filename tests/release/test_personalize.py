@@ -1,5 +1,7 @@
 """Joint privacy: a row is its owner's alone, computed from the release and the owner's own data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -73,11 +75,33 @@ def test_personalizing_asks_for_one_owner_of_the_right_shape():
         release.personalize(tv.Observations([[0, 0]], [3.0], (8, 6)))
 
 
-def test_a_release_for_everybody_cannot_be_personalized():
+def test_a_release_for_everybody_must_be_told_whose_mode_it_is_and_a_published_one_cannot_be_personalized():
     plan = tv.StatisticPerturbation().plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=SHAPE)
     observations = tv.Observations(*data_of(0, 100), SHAPE)
-    with pytest.raises(tv.InputError, match="joint release"):
+    with pytest.raises(tv.InputError, match="mode must name the mode"):
         tv.fit(observations, plan, seed=0).personalize(observations)
+    published = tv.published.PublishedInput().plan(tv.CP(2), 1.0, tv.SGD(iterations=1))
+    with pytest.raises(tv.InputError, match="published model"):
+        tv.fit(observations, published, seed=0).personalize(observations, mode=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_person_outside_the_shape_gets_the_row_of_one_inside_with_the_same_data(family):
+    release = joint_release(family)
+    where, values = data_of(0, 100, 5)
+    inside = release.personalize(tv.Observations(where, values, SHAPE))
+    new = where.copy()
+    new[:, 0] = 0
+    outside = release.personalize(tv.Observations(new, values, (1, *SHAPE[1:])))
+    cells = np.argwhere(np.ones((1, *SHAPE[1:])))
+    mine = cells.copy()
+    mine[:, 0] = 5
+    np.testing.assert_allclose(outside.predict(cells), inside.predict(mine), rtol=1e-12)
+    if outside.shape[0] > 1:
+        with pytest.raises(tv.InputError, match="index 0"):
+            outside.predict([[1, 0, 0]])
+    with pytest.raises(tv.InputError, match="for everybody"):
+        replace(release, model=outside).save("never")
 
 
 @pytest.mark.parametrize("mechanism", [tv.SumPerturbation(), tv.StatisticPerturbation()], ids=lambda one: one.name)

@@ -9,8 +9,9 @@ from scipy.stats import norm
 
 import tensorveil as tv
 from saved_releases import CELLS, LABELS, NAMES, SHAPE, made, observations
+from tensorveil.release.cells.top import top_table
 from tensorveil.release.evaluation import evaluate_table
-from tensorveil.release.predictions import everybody, predict_rows, top_table
+from tensorveil.release.predictions import everybody, predict_rows
 
 ROWS = np.random.default_rng(4).permutation(len(CELLS))[:30]
 

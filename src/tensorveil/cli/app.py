@@ -11,10 +11,13 @@ from tensorveil.cli.audit import audit
 from tensorveil.cli.complete import complete
 from tensorveil.cli.demo import demo
 from tensorveil.cli.ledger import ledger_app
+from tensorveil.cli.local.protocol import protocol
+from tensorveil.cli.local.randomize import main as answer
 from tensorveil.cli.releases.compare import compare
 from tensorveil.cli.releases.evaluate import evaluate
 from tensorveil.cli.releases.inspect import inspect_release
 from tensorveil.cli.releases.predict import predict
+from tensorveil.cli.releases.update import update
 from tensorveil.cli.releases.verify import verify
 from tensorveil.cli.wording import OptionCommand
 from tensorveil.errors import BudgetError, SpentError, TensorveilError
@@ -49,13 +52,26 @@ app.command(cls=OptionCommand, short_help="From a file to a private release: pla
 app.command(
     cls=OptionCommand, short_help="Predict the cells listed in a file, or find the best cells for given labels."
 )(predict)
+app.command(cls=OptionCommand, short_help="Release later data, starting from an earlier release.")(update)
 app.command(cls=OptionCommand, short_help="Compare predictions with true values (for internal use only).")(evaluate)
 app.command(cls=OptionCommand, short_help="Recompute the guarantee and check every file.")(verify)
 app.command("inspect", cls=OptionCommand, short_help="Show what a release contains and guarantees.")(inspect_release)
 app.command(cls=OptionCommand, short_help="Compare two releases side by side.")(compare)
+app.command(cls=OptionCommand, short_help="Design how clients randomize values where no server is trusted.")(protocol)
 app.command(cls=OptionCommand, short_help="Attack a mechanism and try to refute its stated epsilon.")(audit)
 app.command(cls=OptionCommand, short_help="Run the whole workflow on synthetic taxi trips.")(demo)
 app.add_typer(ledger_app, name="ledger")
+
+
+@app.command(
+    cls=OptionCommand,
+    short_help="Randomize values at their source, by a protocol.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def randomize(context: typer.Context) -> None:
+    """Hand the arguments to the client, which has a parser of its own to start fast."""
+    answer(context.args)
 
 
 def exit_status(error: TensorveilError) -> int:

@@ -16,6 +16,7 @@ from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     from tensorveil.data.observations import Observations
+    from tensorveil.mechanisms.base import Mechanism
     from tensorveil.privacy.plan import Plan
 
 
@@ -45,6 +46,8 @@ def complete(
     --at-most 50 --labels patient=patients.txt --labels diagnosis=codes.txt --epsilon 1 --delta 1e-6
     --ledger L.sqlite --dataset clinic --out DIR
 
+    tensorveil complete answers.parquet --modes user,film --protocol protocol.json --person user --out DIR
+
     Exit status: 0, done; 2, invalid input, nothing was spent; 3, refused by the ledger, nothing was spent; 4, failed
     after the budget was reserved, so it counts as spent; 130, interrupted.
     """
@@ -72,6 +75,8 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     """Read the data, plan, show the cost, fit, save and report."""
     from tensorveil import checks
     from tensorveil.mechanisms.auto import FAMILIES, NAMES
+    from tensorveil.mechanisms.local.answers import LocalAnswers
+    from tensorveil.mechanisms.local.protocols import expected_of
     from tensorveil.privacy.bounds import Bounds
     from tensorveil.privacy.units import Unit
     from tensorveil.release.fitting import fit, plan
@@ -81,7 +86,9 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
 
     started = time.monotonic()
     checks.choice("model", job.model, FAMILIES)  # errors now rather than after reading
-    checks.choice("mechanism", job.mechanism, NAMES)
+    mechanism = _mechanism(job)
+    if isinstance(mechanism, str):
+        checks.choice("mechanism", mechanism, NAMES)
     family, bounds, unit = job.family, Bounds(*job.bounds), Unit.of(job.unit)
     ledger = None if job.ledger is None else Ledger(job.ledger)
     if job.out is not None:
@@ -94,12 +101,14 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         unit,
         job.epsilon,
         job.delta,
-        mechanism=job.mechanism,
+        mechanism=mechanism,
         expected_count=job.expected_count,
         at_most=job.at_most,
         features=job.features,
     )
     say(str(planned), aside=as_json)
+    if isinstance(mechanism, LocalAnswers):
+        say(str(expected_of(mechanism.protocol)), aside=as_json)
     if plan_only or job.out is None:
         if as_json:
             print_json(_told(planned))
@@ -118,6 +127,16 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         found = {**_told(planned), "status": release.guarantee.status}
         found |= {"publishable": release.guarantee.publishable, "out": str(job.out), "seconds": round(seconds, 3)}
         print_json(found)
+
+
+def _mechanism(job: Job) -> Mechanism | str:
+    """The name of the mechanism, or the completion of local answers."""
+    if job.protocol is None:
+        return job.mechanism
+    from tensorveil.mechanisms.local.answers import LocalAnswers
+    from tensorveil.privacy.local.client import LocalProtocol
+
+    return LocalAnswers(LocalProtocol.load(job.protocol), job.person)
 
 
 def _read(job: Job) -> Observations:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Reader = Callable[[Any], Any]
 
+STATED_BY_PROTOCOL = ("bounds", "unit", "epsilon", "delta", "at_most", "mechanism", "ledger", "dataset", "seed")
 REQUIRED = ("input", "modes", "value", "bounds", "unit", "epsilon")
 
 
@@ -140,6 +141,12 @@ class Job:
     duplicates: str = _option(
         _text, "What to do with several values in one cell: error (the default), keep or mean.", "error"
     )
+    protocol: Path | None = _option(  # noqa: RUF009
+        _path, "The protocol by which clients made INPUT (see tensorveil randomize): local privacy."
+    )
+    person: str | None = _option(
+        _text, "With --protocol: the mode of people; the guarantee then covers all answers of one."
+    )
     seed: int | None = _option(_whole, "Seed for experiments. A seeded release must not be published.")
 
     @property
@@ -174,12 +181,32 @@ def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
     dense = parsed.get("format") in ("npz", "mat", "tns") or (
         "input" in parsed and parsed["input"].suffix.lower() in (".npz", ".mat", ".tns")
     )
+    if "protocol" in parsed:
+        _fill_in(parsed)
+    elif "person" in parsed:
+        raise InputError("--person must be used together with --protocol, got it alone; leave it out")
     for name in REQUIRED:
         if name not in parsed and not (dense and name in ("modes", "value")):
             raise InputError(f"--{name} must be given, got none; see tensorveil complete --help")
     if ("ledger" in parsed) != ("dataset" in parsed):
         raise InputError("--ledger and --dataset must be given together, got only one of them; add the other")
     return Job(**parsed)
+
+
+def _fill_in(parsed: dict[str, Any]) -> None:
+    """What the protocol of local answers states, and the column of the answers."""
+    from tensorveil.cli.local.randomize import answers_column
+    from tensorveil.privacy.local.client import LocalProtocol
+
+    stated = [name for name in STATED_BY_PROTOCOL if name in parsed]
+    if stated:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in stated)
+        raise InputError(f"{options} must be left out with --protocol, got some; the protocol and its clients fix that")
+    agreed = LocalProtocol.load(parsed["protocol"])
+    parsed |= {"bounds": (agreed.low, agreed.high), "unit": "value", "epsilon": agreed.epsilon, "mechanism": "local"}
+    if "value" not in parsed and "input" in parsed:
+        path, columns = parsed["input"], parsed.get("columns")
+        parsed["value"] = answers_column(path, parsed.get("format"), columns, agreed.sha256)
 
 
 def _config(path: Path | None) -> dict[str, Any]:

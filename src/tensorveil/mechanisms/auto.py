@@ -8,6 +8,7 @@ from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.gradient import GradientPerturbation
 from tensorveil.mechanisms.input import InputPerturbation
+from tensorveil.mechanisms.local.answers import LocalAnswers
 from tensorveil.mechanisms.output import OutputPerturbation
 from tensorveil.mechanisms.planning.information import sums_are_better
 from tensorveil.mechanisms.statistic import StatisticPerturbation
@@ -26,7 +27,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "statistic": StatisticPerturbation,
     "sums": SumPerturbation,
 }
-OURS = (*MECHANISMS.values(), WithOffsets)
+OURS = (*MECHANISMS.values(), WithOffsets, LocalAnswers)
 LONG_ROWS = 500  # observations of an index from which on gradients tell more than sums: 54 on MovieLens, 5,000 on 100^3
 NAMES = ("auto", *MECHANISMS)
 FAMILIES = ("cp", "tucker", "auto")
@@ -58,7 +59,7 @@ def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mech
     if checks.choice("model", model, FAMILIES) == "tucker":
         return Tucker(tuple(min(RANK_OF_OTHERS, size) for size in shape))
     name = mechanism.name if isinstance(mechanism, Mechanism) else mechanism
-    shrunk = unit.coordinates_public and name in ("auto", InputPerturbation.name)
+    shrunk = unit.coordinates_public and name in ("auto", InputPerturbation.name, LocalAnswers.name)
     return CP(min(RANK_OF_POSTERIOR if shrunk else RANK_OF_OTHERS, sorted(shape)[-2]))
 
 

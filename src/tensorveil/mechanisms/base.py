@@ -29,6 +29,7 @@ from tensorveil.privacy.vault import Pattern, Vault
 
 Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
 
+EARLIER_MODEL = "the model of release"  # how the name of features begins that are rows of an earlier release
 MOST_TRIES = 8  # of smaller budgets for an inner mechanism; at a large epsilon the first is 0.1 % too large
 MARGIN = 2e-4  # of epsilon: composing many Gaussian stages rounds up more than composing the one they amount to
 
@@ -132,9 +133,9 @@ class Mechanism(ABC):
             cost,
             0.0 if pure else request.delta,
             design.gaussian_coordinates,
-            assumptions_checked=checked_by_code(request),
+            assumptions_checked=self.checked(request),
             assumptions_trusted=(
-                *trusted_to_the_caller(request),
+                *self.trusted(request),
                 *design.assumptions_trusted,
                 *trusted_features(request.unit, inputs),
             ),
@@ -152,6 +153,14 @@ class Mechanism(ABC):
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
         """Raise an error, before anything is spent, if the public coordinates do not fit the plan."""
         return
+
+    def checked(self, request: Request) -> tuple[str, ...]:
+        """What a run checks, as guarantees state it."""
+        return checked_by_code(request)
+
+    def trusted(self, request: Request) -> tuple[str, ...]:
+        """What no run can check, as guarantees state it."""
+        return trusted_to_the_caller(request)
 
     def learns_offsets(self, unit: Unit) -> bool:
         """Whether its completion has offsets on a latent scale, to which none can be added."""
@@ -177,7 +186,12 @@ def trusted_features(unit: Unit, inputs: Sequence[PublicInput]) -> tuple[str, ..
     """What no run can check about features, as guarantees state it."""
     private = "values" if unit.coordinates_public else "values, nor from which cells are observed"
     return tuple(
-        f"the features of {given.mode!r} ({given.name}) are taken as public: they were not derived from the {private}"
+        f"the features of {given.mode!r} ({given.name}) are "
+        + (
+            "numbers of that release, as it was published"
+            if given.name.startswith(EARLIER_MODEL)
+            else f"taken as public: they were not derived from the {private}"
+        )
         for given in inputs
     )
 

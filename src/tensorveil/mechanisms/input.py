@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
@@ -30,9 +29,10 @@ from tensorveil.inference.values.noisy import (
     sample_values,
     symbol_numbers,
 )
-from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
+from tensorveil.inference.values.public_scales import UNKNOWN, public_scale
 from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
+from tensorveil.mechanisms.local.protocols import MOST_LEVELS, checked_levels, design_protocol, released_answers
 from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_share, marginal_stages
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.models.completion import Completion
@@ -40,7 +40,7 @@ from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.accounting.composition import shares
 from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
-from tensorveil.privacy.local import Randomized, noisy_values, symbols
+from tensorveil.privacy.local.noisy_values import Randomized, noisy_values, symbols
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.privacy.queries.values.dense import DenseCells
@@ -62,7 +62,6 @@ VALUES = "values"  # the stage of the observed values
 LEVELS_CHOSEN = "the levels of the channel were chosen without looking at the values"  # trusted to the caller
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
-MOST_LEVELS = 32  # that a marginal is cut into; a channel merges those that it cannot tell apart
 
 
 @final
@@ -283,7 +282,7 @@ class InputPerturbation(Mechanism):
         ---------
         Each value is epsilon-locally private: for any two possible values, the probability of any answer differs by a
         factor of at most e^epsilon. A person who gives m values spends m epsilon in total. The number of values is
-        not hidden. The noise is Laplace with noise="laplace", and otherwise the channel.
+        not hidden. The noise is Laplace with noise="laplace", and otherwise the channel of `design_protocol`.
 
         Parameters
         ----------
@@ -294,12 +293,9 @@ class InputPerturbation(Mechanism):
         budget = checks.positive_number("epsilon", epsilon)
         if self.noise == "laplace":
             return noisy_values(values, bounds, budget, noise)
-        scale = even_scale(MOST_LEVELS, VALUE_STEPS)
-        if self.levels is not None:
-            scale = public_scale(bounds.centred(np.asarray(self.levels)).tolist(), VALUE_STEPS)
-        channel = design_channel(scale, budget, 1.0)
-        drawn = symbols(values, bounds, Symbols(_whole(scale)), channel, noise)
-        stands = symbol_numbers(Released(drawn, channel.chances, scale, UNKNOWN))
+        protocol = design_protocol(bounds, budget, levels=self.levels)
+        drawn = symbols(values, protocol, noise)
+        stands = symbol_numbers(released_answers(protocol, drawn))
         return Randomized(bounds.uncentred(stands.values), drawn, stands.variance * (bounds.width / 2) ** 2)
 
     def _noise(self, request: Request) -> str:
@@ -330,16 +326,6 @@ class InputPerturbation(Mechanism):
         budget = -float_above(-Fraction(_epsilon(stage.event)) / changed_values(pattern))  # rounded down
         channel = design_channel(scale, budget, max(len(pattern), 1) / sum(request.shape))
         return Released(vault.symbols(VALUES, Symbols(_whole(scale)), channel), channel.chances, scale, error)
-
-
-def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
-    """Public levels, increasing."""
-    grid = tuple(checks.finite_number(f"levels[{place}]", float(level)) for place, level in enumerate(levels))
-    if not 2 <= len(grid) <= MOST_LEVELS:
-        raise InputError(f"levels must be 2 to {MOST_LEVELS} numbers, got {len(grid)}; merge some, or leave them out")
-    if not all(low < high for low, high in pairwise(grid)):
-        raise InputError(f"levels must increase, got {grid}; sort them and drop doubles")
-    return grid
 
 
 def _whole(scale: Scale) -> tuple[int, ...]:

@@ -27,6 +27,8 @@ class Completion:
     withheld_mode : under joint privacy, the mode whose rows and offsets are not part of the release (they are zero
         here): each index of it computes its own by `Release.personalize`
     owned_index : after personalizing, the only index of the withheld mode that the model predicts for
+    personal : whether the rows of the withheld mode were computed from the observations of whoever they belong to, so
+        that they are for these alone, or for somebody who may see all of these observations
     clipped : False for the published algorithms, which have no bounds: then the factors alone predict, on the scale of
         the values
     draws : if given, predictions come from the draws; offsets and factors are then posterior means, for display
@@ -40,6 +42,7 @@ class Completion:
     owned_index: int | None = None
     draws: PosteriorDraws | None = None
     clipped: bool = True
+    personal: bool = False
 
     @classmethod
     def unclipped(cls, factors: FactorModel) -> Self:
@@ -61,12 +64,15 @@ class Completion:
         """Predicted values at integer coordinates, one row per entry."""
         return self._uncentred(self.centred(self._checked(coordinates)))
 
-    def interval(self, coordinates: ArrayLike, share: float = 0.9, of: str = "value") -> tuple[Floats, Floats]:
+    def interval(
+        self, coordinates: ArrayLike, share: float = 0.9, of: str = "value", *, weights: Floats | None = None
+    ) -> tuple[Floats, Floats]:
         """Lower and upper ends between which a value lies with this posterior probability.
 
         Parameters
         ----------
         of : "value" for an observed value, "mean" for its expectation under the model
+        weights : if given, each run of so many coordinates is one entry: a cell drawn from the run by these weights
         """
         checks.fraction("interval", share)
         checks.choice("of", of, TARGETS)
@@ -75,7 +81,7 @@ class Completion:
                 "interval must be left out for a model without posterior draws, got one; "
                 "input perturbation under unit value with solver='posterior' has them"
             )
-        low, high = self.draws.interval(self._checked(coordinates), self.offsets, share, of)
+        low, high = self.draws.interval(self._checked(coordinates), self.offsets, share, of, weights)
         return self._uncentred(low), self._uncentred(high)
 
     def _uncentred(self, centred: Floats) -> Floats:
@@ -87,12 +93,12 @@ class Completion:
         where = checks.coordinates(coordinates, self.shape)
         if self.withheld_mode is not None:
             wanted = where[:, self.withheld_mode]
-            if self.owned_index is None:
+            if self.owned_index is None and not self.personal:
                 raise InputError(
                     f"mode {self.withheld_mode} must be personalized before predicting, got a joint release without "
                     "its rows; call release.personalize(own_observations)"
                 )
-            if (wanted != self.owned_index).any():
+            if self.owned_index is not None and (wanted != self.owned_index).any():
                 raise InputError(
                     f"coordinates must be those of index {self.owned_index} of mode {self.withheld_mode}, whose owner "
                     "personalized this model, got others; each owner can predict only for itself"

@@ -126,25 +126,43 @@ class PosteriorDraws:
         return self._by_parts(coordinates, lambda part: self._expected(part, offsets).mean(axis=0))
 
     def interval(
-        self, coordinates: Coordinates, offsets: Offsets, share: float, of: str = "value"
+        self,
+        coordinates: Coordinates,
+        offsets: Offsets,
+        share: float,
+        of: str = "value",
+        weights: Floats | None = None,
     ) -> tuple[Floats, Floats]:
         """Lower and upper ends, centred, between which a value (or its mean) lies with this posterior probability.
 
         If all levels are atoms, the ends are those of the shortest run of levels with at least this probability, and
-        the most likely one of these; the coverage may then exceed the requested probability.
+        the most likely one of these; the coverage may then exceed the requested probability. With weights, each run of
+        so many coordinates is one entry, a mixture of its cells.
         """
         tails = ((1 - share) / 2, (1 + share) / 2)
+        mix = np.ones(1) if weights is None else weights
         if of == "mean":
-            pairs = self._by_parts(coordinates, lambda part: np.quantile(self._expected(part, offsets), tails, axis=0))
-        elif (self.low == self.high).all():
-            pairs = self._by_parts(coordinates, lambda part: self._shortest_run(part, offsets, share))
-        else:
-            pairs = self._by_parts(coordinates, lambda part: self._quantiles(part, offsets, tails))
-        return pairs.reshape(2, -1)[0], pairs.reshape(2, -1)[1]
 
-    def _by_parts(self, coordinates: Coordinates, of: Callable[[Coordinates], Floats]) -> Floats:
-        """Numbers of all entries, from parts that fit in memory; entries are the last axis."""
-        size = max(1, CELLS_AT_ONCE // len(self))
+            def ends(part: Coordinates) -> Floats:
+                means = self._expected(part, offsets).reshape(len(self), -1, len(mix)) @ mix
+                return np.asarray(np.quantile(means, tails, axis=0))
+
+        elif (self.low == self.high).all():
+
+            def ends(part: Coordinates) -> Floats:
+                return self._shortest_run(part, offsets, share, mix)
+
+        else:
+
+            def ends(part: Coordinates) -> Floats:
+                return self._quantiles(part, offsets, tails, mix)
+
+        pairs = self._by_parts(coordinates, ends, len(mix)).reshape(2, -1)
+        return pairs[0], pairs[1]
+
+    def _by_parts(self, coordinates: Coordinates, of: Callable[[Coordinates], Floats], run: int = 1) -> Floats:
+        """Numbers of all entries, from parts of whole runs that fit in memory; entries are the last axis."""
+        size = max(1, CELLS_AT_ONCE // (len(self) * run)) * run
         parts = [of(coordinates[first : first + size]) for first in range(0, len(coordinates), size)]
         return np.concatenate(parts, axis=-1) if parts else np.empty(0)
 
@@ -158,12 +176,13 @@ class PosteriorDraws:
             row[:] = np.interp(row, places, expected_values(places, float(sigma), knots, self.low, self.high))
         return means
 
-    def _shortest_run(self, coordinates: Coordinates, offsets: Offsets, share: float) -> Floats:
+    def _shortest_run(self, coordinates: Coordinates, offsets: Offsets, share: float, mix: Floats) -> Floats:
         """The first and the last level of the shortest run of levels with at least this chance."""
         means = self.latent_means(coordinates, offsets)
         cuts, sigmas = self.knots[:, 1:-1].T, self.sigmas[:, None]
-        below = [_below((cut[:, None] - means) / sigmas).mean(axis=0) for cut in cuts]
-        ends = np.vstack([np.zeros(len(coordinates)), *below, np.ones(len(coordinates))])
+        below = [_below((cut[:, None] - means) / sigmas).mean(axis=0).reshape(-1, len(mix)) @ mix for cut in cuts]
+        entries = len(coordinates) // len(mix)
+        ends = np.vstack([np.zeros(entries), *below, np.ones(entries)])
         count = len(self.low)
         runs = np.array([(first, last) for first in range(count) for last in range(first, count)])
         chances = ends[runs[:, 1] + 1] - ends[runs[:, 0]]
@@ -171,20 +190,20 @@ class PosteriorDraws:
         best = runs[np.where(chances >= min(share, 1 - 1e-9), worth, -np.inf).argmax(axis=0)]
         return np.asarray(self.low[best.T])
 
-    def _quantiles(self, coordinates: Coordinates, offsets: Offsets, tails: tuple[float, float]) -> Floats:
-        """Quantiles of the mixture of all draws, by bisection between the lowest and the highest value."""
+    def _quantiles(self, coordinates: Coordinates, offsets: Offsets, tails: tuple[float, float], mix: Floats) -> Floats:
+        """Quantiles of the mixture of all draws and all cells of each run, by bisection between the outer values."""
         means = self.latent_means(coordinates, offsets)
         ends = np.column_stack([self.low, self.high]).ravel()
-        found = []
+        found, entries = [], len(coordinates) // len(mix)
         for tail in tails:
-            low = np.full(len(coordinates), self.low[0])
-            high = np.full(len(coordinates), self.high[-1])
+            low = np.full(entries, self.low[0])
+            high = np.full(entries, self.high[-1])
             for _ in range(BISECTIONS):
                 middle = (low + high) / 2
-                below = np.zeros(len(coordinates))
+                below = np.zeros(entries)
                 for row, sigma, knots in zip(means, self.sigmas, self.knots, strict=True):
                     latent = np.interp(middle, ends, np.repeat(knots, 2)[1:-1], left=-np.inf, right=np.inf)
-                    below += _below((latent - row) / sigma)
+                    below += _below((latent[:, None] - row.reshape(entries, -1)) / sigma) @ mix
                 above = below < tail * len(self)
                 low, high = np.where(above, middle, low), np.where(above, high, middle)
             places = (low + high) / 2

@@ -11,6 +11,8 @@ from typing import Self, final
 
 from tensorveil import checks
 from tensorveil.errors import InputError
+from tensorveil.privacy.accounting.parts import cost_of_both
+from tensorveil.privacy.local.randomizing import spent
 from tensorveil.privacy.plan import Plan, neighbours_of, public_facts, rounded_up
 from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
@@ -59,6 +61,66 @@ def what_is_not_protected(unit: Unit) -> str:
 
 @final
 @dataclass(frozen=True)
+class LocalFacts:
+    """What a guarantee adds if values were randomized at their source.
+
+    Attributes
+    ----------
+    protocol : SHA-256 of the protocol
+    person : the name of the mode whose indices are people, or None
+    most_answers : the largest number of answers of one person
+    """
+
+    protocol: str
+    person: str | None = None
+    most_answers: int | None = None
+
+    def sentences(self, epsilon: float) -> str:
+        """In plain words, with the epsilon of one value."""
+        told = (
+            "Local: every value was randomized at its source, so the server that collected the answers needs no trust."
+        )
+        if self.person is None or self.most_answers is None:
+            return told
+        return (
+            f"{told} One {self.person} gave at most {self.most_answers:,} answers, so for all values of one "
+            f"{self.person} together epsilon = {rounded_up(spent(epsilon, self.most_answers))}."
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Earlier:
+    """The release that this one follows, and what both cost together (docs/proofs/update.md).
+
+    Attributes
+    ----------
+    digest : of the certificate of the earlier release
+    epsilon, delta : of the earlier release, together with those before it
+    apart : whether no unit can be in both data sets, because the labels of the mode `time` split them
+    spans : the labels of that mode in all earlier data
+    """
+
+    digest: str
+    epsilon: float
+    delta: float
+    apart: bool
+    time: str
+    spans: tuple[str, ...]
+
+    def sentence(self, both: tuple[float, float]) -> str:
+        """In plain words, with the cost of both."""
+        stated = f"epsilon = {rounded_up(both[0])}" + (f" and delta = {rounded_up(both[1])}" if both[1] else "")
+        why = (
+            f"no unit is in both data sets, which the labels of {self.time} split"
+            if self.apart
+            else "a unit may be in both data sets, so costs add up"
+        )
+        return f"Together with the earlier release {self.digest[:16]}..., {stated}: {why}."
+
+
+@final
+@dataclass(frozen=True)
 class Guarantee:
     """What is stated about the privacy of a model, and why.
 
@@ -76,6 +138,8 @@ class Guarantee:
     theorems : ids of docs/proofs with their sources
     assumptions_checked, assumptions_trusted : what the code checked, and what it has to trust the caller for
     software : tuple of (name, version)
+    earlier : the release that this one follows, if it is an update
+    local : facts of the protocol, if values were randomized at their source; None if a trusted server drew the noise
     """
 
     epsilon: float
@@ -93,6 +157,8 @@ class Guarantee:
     assumptions_checked: tuple[str, ...] = ()
     assumptions_trusted: tuple[str, ...] = ()
     software: tuple[tuple[str, str], ...] = ()
+    local: LocalFacts | None = None
+    earlier: Earlier | None = None
 
     def __post_init__(self) -> None:
         checks.choice("status", self.status, STATUSES)
@@ -107,6 +173,7 @@ class Guarantee:
         joint: bool,
         foreign: Sequence[str] = (),
         stated_modes: tuple[str, ...] = (),
+        local: LocalFacts | None = None,
     ) -> Self:
         """The guarantee of a run of this plan, whose answers left these receipts.
 
@@ -116,6 +183,7 @@ class Guarantee:
         seeded, joint : whether the noise came from a seed; whether rows of a mode are withheld
         foreign : names of mechanisms and models that are not this library's: they might reach data around the vault
         stated_modes : modes whose labels the caller declared to be public
+        local : facts of the protocol, if clients drew the noise
         """
         request = plan.request
         if not {receipt.stage for receipt in receipts} <= set(plan.stages):
@@ -147,7 +215,16 @@ class Guarantee:
                 *(f"the labels of mode {mode!r} are public: stated by the caller" for mode in stated_modes),
             ),
             software=software_versions(),
+            local=local,
         )
+
+    @property
+    def with_earlier(self) -> tuple[float, float]:
+        """Epsilon and delta of this release together with those that it follows."""
+        own = (self.epsilon, self.delta)
+        if self.earlier is None:
+            return own
+        return cost_of_both((self.earlier.epsilon, self.earlier.delta), own, apart=self.earlier.apart)
 
     @property
     def publishable(self) -> bool:
@@ -167,6 +244,8 @@ class Guarantee:
                 f"Proven with {stated} (unit {self.unit!r}): if {change}, the probability of any conclusion drawn from "
                 f"the release changes by a factor of at most {factor_text(self.epsilon)}{added}.",
                 f"{public[0].upper()}{public[1:]}." if public else "",
+                "" if self.local is None else self.local.sentences(self.epsilon),
+                "" if self.earlier is None else self.earlier.sentence(self.with_earlier),
                 f"The release is {self.released}.",
                 "Seeded: not for release." if self.seeded else "",
             ]
@@ -197,7 +276,11 @@ class Guarantee:
         known = {one.name: found[one.name] for one in fields(cls)}
         known["epsilon"] = math.inf if known["epsilon"] is None else known["epsilon"]
         for name, value in known.items():
-            if name == "stages":
+            if name == "local":
+                known[name] = None if value is None else LocalFacts(**value)
+            elif name == "earlier":
+                known[name] = None if value is None else Earlier(**{**value, "spans": tuple(value["spans"])})
+            elif name == "stages":
                 known[name] = tuple(Stage.from_json(stage) for stage in value)
             elif isinstance(value, list):
                 known[name] = tuple(tuple(part) if isinstance(part, list) else part for part in value)

@@ -49,6 +49,14 @@ THEOREMS = _table(
         DWORK,
     ),
     Theorem(
+        "local-channel",
+        "local.md",
+        "local",
+        ("value",),
+        "Every value goes through a public table at its source; a question asked again gets its first answer.",
+        "Kasiviswanathan et al. 2011 (arXiv:0803.0924); Erlingsson, Pihur, Korolova 2014 (arXiv:1407.6981)",
+    ),
+    Theorem(
         "input-dense",
         "dense.md",
         "input",
@@ -154,6 +162,14 @@ THEOREMS = _table(
         "Smith, Thakurta 2022 (arXiv:2210.17520)",
     ),
     Theorem(
+        "two-parts",
+        "update.md",
+        "ledger",
+        (),
+        "Two releases, the later of which reads the earlier, cost the larger epsilon if no unit is in both parts.",
+        "McSherry 2009, Theorem 4 (parallel composition), made adaptive; Dwork, Roth 2014, Theorem B.1",
+    ),
+    Theorem(
         "ledger-units",
         "ledger.md",
         "ledger",
@@ -191,7 +207,7 @@ def covering(mechanism: str, unit_kind: str) -> tuple[Theorem, ...]:
             {
                 theorem.mechanism
                 for theorem in THEOREMS.values()
-                if unit_kind in theorem.units and theorem.mechanism != "offsets"
+                if unit_kind in theorem.units and theorem.mechanism not in ("offsets", "local")
             }
         )
         raise UnprovenError(

@@ -12,8 +12,12 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.metrics import rmse
 from tensorveil.release import predictions
+from tensorveil.release.cells.labels import coordinates_in, unknown_labels, values_in
+from tensorveil.release.cells.ranking import offsets_alone
 from tensorveil.release.release import Release
 
+INTERVAL = 0.9  # whose coverage is reported
+NEAR = 1e-9  # of the ends of intervals, for values that are one of them
 SAMPLE = 10_000  # cells on which two releases are compared
 SEED = 0  # of that sample, so that a comparison can be repeated
 
@@ -32,6 +36,10 @@ class Evaluation:
     release_mean_rmse, release_mean_mae : baseline: errors of predicting the release's own mean everywhere. None for a
         published model, which has no mean.
     test_mean_rmse : error of the best constant, the mean of the test values themselves
+    offsets_rmse, offsets_mae : baseline: errors of the release's mean and offsets alone, without its factors. None for
+        a published model, which has no offsets.
+    coverage : share of the values inside of their 90 % intervals; None for models without posterior draws
+    interval_width : mean width of these intervals
     personal : for a joint release: whether the owners' own rows were used
     """
 
@@ -44,6 +52,10 @@ class Evaluation:
     release_mean_rmse: float | None
     release_mean_mae: float | None
     test_mean_rmse: float
+    offsets_rmse: float | None = None
+    offsets_mae: float | None = None
+    coverage: float | None = None
+    interval_width: float | None = None
     personal: str = ""
 
 
@@ -60,22 +72,27 @@ def evaluate_table(
         predictions use the public offsets alone
     """
     columns = tables.arrow_table(table)
-    truth = predictions.values_in(release, columns, value)
+    truth = values_in(release, columns, value)
     if len(truth) == 0 or not np.isfinite(truth).all():
         raise InputError("the column of values must hold at least one number, all finite, got others; correct the rows")
     personal = ""
+    where, model = coordinates_in(release, columns), release.model
     if own is not None:
-        predicted = predictions.predict_rows(release, columns, "offsets", model=predictions.everybody(release, own))
+        model = predictions.everybody(release, own)
+        predicted = predictions.predict_rows(release, columns, "offsets", model=model)
         personal = "with everybody's personal rows"
     elif release.withheld_mode is None:
         predicted = predictions.predict_rows(release, columns, "offsets")
     else:
-        where = predictions.coordinates_in(release, columns)
-        known, unknown = np.asarray((where >= 0).all(axis=1)), predictions.unknown_labels(release, where)
+        known, unknown = np.asarray((where >= 0).all(axis=1)), unknown_labels(release, where)
         predicted = predictions.Predicted(predictions.offset_predictions(release.model, where), known, unknown)
         personal = "without personal rows, from public offsets alone"
     known = predicted.known
     floor = _release_mean(release)
+    plain = offsets_alone(model).predict(np.where(where < 0, np.array(model.shape), where)) if model.clipped else None
+    ends = None
+    if model.draws is not None and model.withheld_mode is None:
+        ends = predictions.intervals_of(model, where, INTERVAL)
     return Evaluation(
         len(truth),
         int((~known).sum()),
@@ -86,6 +103,10 @@ def evaluate_table(
         None if floor is None else rmse(truth, np.full(len(truth), floor)),
         None if floor is None else float(np.abs(truth - floor).mean()),
         rmse(truth, np.full(len(truth), truth.mean())),
+        None if plain is None else rmse(truth, plain),
+        None if plain is None else float(np.abs(truth - plain).mean()),
+        None if ends is None else float(((truth >= ends[0] - NEAR) & (truth <= ends[1] + NEAR)).mean()),
+        None if ends is None else float((ends[1] - ends[0]).mean()),
         personal,
     )
 

@@ -13,6 +13,7 @@ from tensorveil.errors import InputError
 from tensorveil.kernels.cores import one_blas_thread
 from tensorveil.mechanisms.auto import Choice, choose, compared_families, family_of, foreign_parts
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
+from tensorveil.mechanisms.local.answers import LocalAnswers
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, check_public, clip
@@ -23,6 +24,7 @@ from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Pattern, Vault
 from tensorveil.published import PublishedPlan
+from tensorveil.release.answers import fit_answers
 from tensorveil.release.certificate.curve import all_pure
 from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.release.ledger.paying import paying, refuse_published
@@ -180,6 +182,13 @@ def fit(
     if observations.mode_names != names:  # a plan without names takes those of the observations
         plan = plan.with_names(observations.mode_names)
     check_memory(plan)
+    if isinstance(plan.mechanism, LocalAnswers):
+        if seed is not None or noise is not None or ledger is not None or dataset is not None:
+            raise InputError(
+                "seed, noise, ledger and dataset must be left out for local answers, got one of them; the clients drew "
+                "the noise, and each of them spent a budget of its own"
+            )
+        return fit_answers(observations, plan, plan.mechanism, progress)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
     data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
     trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay

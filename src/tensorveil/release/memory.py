@@ -17,6 +17,7 @@ from tensorveil.inference.posterior.pattern import MOST_FEATURES
 from tensorveil.inference.posterior.sampler import FEWEST_KEPT, MOST_NUMBERS, Posterior
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.input import InputPerturbation
+from tensorveil.mechanisms.local.answers import LocalAnswers
 from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.privacy.plan import Plan, Request
 
@@ -44,7 +45,7 @@ def _own(mechanism: Mechanism, request: Request) -> float:
     copy = count * (NUMBER + 4 * order)  # clipped values and coordinates
     if isinstance(mechanism, SumPerturbation):
         return copy + count * 3 * NUMBER + indices * SUMS_PER_INDEX
-    if isinstance(mechanism, InputPerturbation) and request.unit.coordinates_public:
+    if isinstance(mechanism, InputPerturbation | LocalAnswers) and request.unit.coordinates_public:
         solver = mechanism.solver if isinstance(mechanism.solver, Posterior) else Posterior()
         return copy + _posterior(solver, count, shape, max(ranks), numbers + indices)
     dense = isinstance(mechanism, InputPerturbation)  # each cell gets noise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,13 +14,21 @@ from tensorveil import checks
 from tensorveil.arrays import Floats, Integers
 from tensorveil.data import tables
 from tensorveil.data.observations import Observations
-from tensorveil.data.readers import time_bins
-from tensorveil.data.readers.labels import coordinates_of
-from tensorveil.data.readers.text import shown_names
-from tensorveil.errors import InputError, MissingDependencyError
+from tensorveil.errors import InputError
 from tensorveil.models.completion import Completion
 from tensorveil.models.draws import PosteriorDraws
 from tensorveil.models.offsets import Offsets
+from tensorveil.release.cells.labels import (
+    FRAMES,
+    PREDICTION,
+    coordinates_in,
+    fixed_indices,
+    labelled,
+    refuse_unknown,
+    to_frame,
+    unknown_labels,
+)
+from tensorveil.release.cells.open_modes import OpenModes, Weights, open_modes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,10 +37,8 @@ if TYPE_CHECKING:
 
 
 UNKNOWN = ("error", "offsets")
-FRAMES = ("arrow", "pandas", "polars")
-PREDICTION = "prediction"
+ENDS = ("low", "high")  # of intervals
 MAX_CELLS = 10**7  # of a whole completion as a table
-BLOCK_CELLS = 2**20  # predicted at a time
 
 
 @final
@@ -78,21 +83,6 @@ def predict_rows(release: Release, table: Any, unknown: str = "error", *, model:
     return Predicted(values, known, missing)
 
 
-def values_in(release: Release, table: pa.Table, value: str | None = None) -> Floats:
-    """The column of values of a table, by default named as in the release."""
-    name = release.value_name if value is None else value
-    if name not in table.column_names:
-        told = shown_names(table.column_names)
-        raise InputError(f"the table must have a column {name!r} of values, got {told}; name the column of values")
-    return tables.numbers_of(table.column(name), name)
-
-
-def unknown_labels(release: Release, where: Integers) -> dict[str, int]:
-    """Mode name -> number of rows with an unknown index, for modes that have any."""
-    counts = (where < 0).sum(axis=0)
-    return {name: int(count) for name, count in zip(release.mode_names, counts, strict=True) if count}
-
-
 def offset_predictions(model: Completion, where: Integers) -> Floats:
     """Predictions for rows with unknown labels (indices below 0): mean and known offsets, without factors."""
     if len(where) == 0:
@@ -103,6 +93,17 @@ def offset_predictions(model: Completion, where: Integers) -> Floats:
         )
     unknown = (where < 0) | (np.arange(len(model.shape)) == model.withheld_mode)  # nobody in particular
     return with_unknown_indices(model).predict(np.where(unknown, np.array(model.shape), where))
+
+
+def intervals_of(model: Completion, where: Integers, share: float) -> tuple[Floats, Floats]:
+    """Ends of intervals of values, also for rows with unknown labels (indices below 0)."""
+    known = np.asarray((where >= 0).all(axis=1))
+    low, high = np.empty(len(where)), np.empty(len(where))
+    low[known], high[known] = model.interval(where[known], share)
+    if not known.all():
+        inside = np.where(where < 0, np.array(model.shape), where)[~known]
+        low[~known], high[~known] = with_unknown_indices(model).interval(inside, share)
+    return low, high
 
 
 def with_unknown_indices(model: Completion) -> Completion:
@@ -146,54 +147,51 @@ def everybody(release: Release, own: Observations) -> Completion:
     return replace(release.with_own_rows(own), withheld_mode=None)
 
 
-def coordinates_in(release: Release, table: Any) -> Integers:
-    """Indices by the labels of a table, one column per mode; -1 where the release does not know the label."""
-    columns = tables.arrow_table(table)
-    for name in release.mode_names:
-        if columns.column_names.count(name) != 1:
-            raise InputError(
-                f"the table must have the columns {list(release.mode_names)}, got {shown_names(columns.column_names)}; "
-                "rename them, or name the columns of a file without a header"
-            )
-    parts = [indices_of(release, mode, columns.column(name)) for mode, name in enumerate(release.mode_names)]
-    return np.column_stack(parts)
-
-
-def indices_of(release: Release, mode: int, column: Any) -> Integers:
-    """Indices of one mode by a column of its labels; -1 where the release does not know the label."""
-    name, kind = release.mode_names[mode], release.bins[mode]
-    if kind is not None and _written_as_bins(column, kind):
-        kind = None
-    found = coordinates_of({name: column}, [name], [release.labels[mode]], [kind])[:, 0]
-    return np.where(found < release.shape[mode], found, -1)
-
-
-def _written_as_bins(column: Any, kind: str) -> bool:
-    """Whether all cells are labels of bins, e.g. 1998-W10, and not times that still have to be binned."""
-    import pyarrow as pa
-
-    _, cells = tables.distinct(column)
-    if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type) or pa.types.is_integer(cells.type)):
-        return False
-    return all(re.fullmatch(time_bins.PATTERNS[kind], str(cell)) for cell in cells.to_pylist())
-
-
 def predicted_arrow(
-    release: Release, table: Any, unknown: str = "error", *, model: Completion | None = None
+    release: Release,
+    table: Any,
+    unknown: str = "error",
+    *,
+    interval: float | None = None,
+    averaged: Weights | None = None,
 ) -> tuple[pa.Table, Predicted]:
-    """An Arrow table with a column of predictions, and the predictions themselves."""
+    """An Arrow table with a column of predictions, and the predictions themselves.
+
+    With `interval`, e.g. 0.9, columns low and high are added. With `averaged`, which maps names of modes to weights,
+    predictions are averaged over the modes that have no column; modes without weights are averaged evenly.
+    """
     import pyarrow as pa
 
     columns = tables.arrow_table(table)
-    if PREDICTION in columns.column_names:
-        raise InputError(f"the table must not have a column {PREDICTION!r}, got one; rename it")
-    predicted = predict_rows(release, columns, unknown, model=model)
-    return columns.append_column(PREDICTION, pa.array(predicted.values)), predicted
+    for name in (PREDICTION,) if interval is None else (PREDICTION, *ENDS):
+        if name in columns.column_names:
+            raise InputError(f"the table must not have a column {name!r}, got one; rename it")
+    left_open = [] if averaged is None else open_modes(release, columns.column_names)
+    if left_open:
+        cells = OpenModes.of(release, left_open, averaged)
+        where = fixed_indices(release, columns, left_open)
+        known, missing, model = (where >= 0).all(axis=1), unknown_labels(release, where), release.model
+        if checks.choice("unknown", unknown, UNKNOWN) == "error":
+            refuse_unknown(release, where)
+        if missing:
+            model, where = with_unknown_indices(model), np.where(where < 0, np.array(model.shape), where)
+        predicted = Predicted(cells.predict(model, where), np.asarray(known), missing)
+    else:
+        predicted = predict_rows(release, columns, unknown)
+    found = columns.append_column(PREDICTION, pa.array(predicted.values))
+    if interval is not None:
+        if left_open:
+            ends = cells.interval(model, where, interval)
+        else:
+            ends = intervals_of(release.model, coordinates_in(release, columns), interval)
+        for name, numbers in zip(ENDS, ends, strict=True):
+            found = found.append_column(name, pa.array(numbers))
+    return found, predicted
 
 
-def predicted_table(release: Release, table: Any, unknown: str = "error") -> Any:
+def predicted_table(release: Release, table: Any, unknown: str = "error", averaged: Weights | None = None) -> Any:
     """The table with a column of predictions, as the same kind of table."""
-    found, predicted = predicted_arrow(release, table, unknown)
+    found, predicted = predicted_arrow(release, table, unknown, averaged=averaged)
     if isinstance(table, Mapping):
         return {**table, PREDICTION: predicted.values}
     if hasattr(table, "assign"):  # pandas, whose index is kept
@@ -213,97 +211,3 @@ def completed_table(release: Release, coordinates: ArrayLike | None, frame: str)
         coordinates = np.indices(release.shape, dtype=np.uint32).reshape(len(release.shape), -1).T
     where = checks.coordinates(coordinates, release.shape)
     return to_frame(labelled(release, where, release.predict(where)), frame)
-
-
-def top_table(
-    release: Release, known: Any, k: int, *, distinct: int | str | None = None, model: Completion | None = None
-) -> pa.Table:
-    """For each row of `known`, the k cells with the highest predictions; ties go to the smaller index.
-
-    Parameters
-    ----------
-    known : table with columns of labels for some of the modes; all labels of the other modes are tried
-    k : number of cells per row
-    distinct : a mode whose indices are listed at most once per row, each with its best cell
-    model : the model to predict with instead of the release's, e.g. an owner's
-    """
-    import pyarrow as pa
-
-    most = checks.positive_integer("k", k)
-    columns = tables.arrow_table(known)
-    names = [name for name in release.mode_names if name in columns.column_names]
-    free = [mode for mode, name in enumerate(release.mode_names) if name not in names]
-    only = None if distinct is None else release.mode_number(distinct)
-    if not free:
-        raise InputError(
-            f"the table must leave out one of the modes {list(release.mode_names)}, got all; drop a column"
-        )
-    if only is not None and only not in free:
-        raise InputError(
-            f"the table must not have a column of the ranked mode, got {release.mode_names[only]!r}; drop it"
-        )
-    fixed = np.zeros((columns.num_rows, len(release.shape)), dtype=np.int64)
-    for name in names:
-        mode = release.mode_names.index(name)
-        fixed[:, mode] = indices_of(release, mode, columns.column(name))
-        if (fixed[:, mode] < 0).any():
-            count = int((fixed[:, mode] < 0).sum())
-            raise InputError(f"labels of {name!r} must be known to the release, got {count:,} others; leave them out")
-    sizes = [release.shape[mode] for mode in free]
-    checks.dense_size(sizes, checks.MAX_DENSE_CELLS, "name more modes in the table")
-    grid = np.indices(sizes, dtype=np.uint32).reshape(len(sizes), -1).T
-    predict = release.predict if model is None else model.predict
-    rows, values = [], []
-    for start in fixed:
-        where = np.tile(start, (len(grid), 1)).astype(np.uint32)
-        where[:, free] = grid
-        found = np.concatenate([predict(where[at : at + BLOCK_CELLS]) for at in range(0, len(where), BLOCK_CELLS)])
-        order = np.argsort(-found, kind="stable")
-        if only is not None:
-            order = order[np.sort(np.unique(where[order, only], return_index=True)[1])]
-        rows.append(where[order[:most]])
-        values.append(found[order[:most]])
-    if not rows:
-        rows, values = [np.empty((0, len(release.shape)), dtype=np.uint32)], [np.empty(0)]
-    ranks = np.concatenate([np.arange(1, len(part) + 1) for part in values])
-    return labelled(release, np.concatenate(rows), np.concatenate(values)).append_column("rank", pa.array(ranks))
-
-
-def labelled(release: Release, where: NDArray[np.uint32], values: Floats) -> pa.Table:
-    """An Arrow table of labels, one column per mode, and predictions."""
-    import pyarrow as pa
-
-    columns = {}
-    for mode, (name, labels) in enumerate(zip(release.mode_names, release.labels, strict=True)):
-        index = where[:, mode].astype(np.int64)
-        columns[name] = pa.array(index) if labels is None else _arrow_labels(labels).take(pa.array(index))
-    if PREDICTION in columns:
-        raise InputError(f"a mode must not be called {PREDICTION!r}, got one; rename it before completing")
-    return pa.table({**columns, PREDICTION: pa.array(values)})
-
-
-def to_frame(table: pa.Table, frame: str) -> Any:
-    """An Arrow table converted to the requested kind of frame."""
-    kind = checks.choice("frame", frame, FRAMES)
-    if kind == "arrow":
-        return table
-    try:
-        if kind == "pandas":
-            return table.to_pandas()
-        import polars
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{kind} must be installed, but is not; run pip install 'tensorveil[{kind}]'"
-        ) from error
-    return polars.from_arrow(table)
-
-
-def _arrow_labels(labels: NDArray[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    if labels.dtype.kind != "M":
-        return pa.array(labels.tolist())
-    unit = np.datetime_data(labels.dtype)[0]
-    if unit in ("Y", "M", "W", "D"):
-        return pa.array(labels.astype("datetime64[D]"))
-    return pa.array(labels.astype(f"datetime64[{unit if unit in ('s', 'ms', 'us', 'ns') else 's'}]"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final, overload
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil.arrays import Floats
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
-from tensorveil.inference.owners import with_owners
+from tensorveil.inference.people.owners import with_owners
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import FactorModel, import_tensorly
 from tensorveil.privacy.bounds import Bounds, clip
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Labels = NDArray[Any]
 
 CHACHA = "ChaCha20 (20 rounds)"
+CLIENTS = "the operating systems of the clients, at the source"
 EXACT = "OpenDP's exact samplers on OpenSSL's generator, and ChaCha20 (20 rounds)"
 
 
@@ -129,7 +130,9 @@ class Release:
             return predicted
         return Interval(predicted, *self.model.interval(coordinates, interval))
 
-    def predict_table(self, table: Any, *, unknown: str = "error") -> Any:
+    def predict_table(
+        self, table: Any, *, unknown: str = "error", averaged: Mapping[str, ArrayLike] | None = None
+    ) -> Any:
         """Add a column `prediction` to a table with one column of labels per mode; returns the same kind of table.
 
         Parameters
@@ -137,6 +140,8 @@ class Release:
         table : a pandas or polars data frame, an Arrow table or a dict of columns
         unknown : what to do with labels that the release does not know: "error", or "offsets" to predict such rows from
             the mean and the offsets of their known labels (`predict_rows` of release/predictions.py counts them)
+        averaged : if given, modes without a column are averaged over: mode name -> weights of its indices; {} for equal
+            weights everywhere
 
         Examples
         --------
@@ -152,20 +157,32 @@ class Release:
         """
         from tensorveil.release.predictions import predicted_table
 
-        return predicted_table(self, table, unknown)
+        return predicted_table(self, table, unknown, averaged)
 
-    def top(self, known: Mapping[str, Any], k: int = 10, *, frame: str = "arrow") -> Any:
-        """The k cells with the highest predictions among those with these labels.
+    def top(
+        self,
+        known: Mapping[str, Any],
+        k: int = 10,
+        *,
+        averaged: Mapping[str, ArrayLike | None] | None = None,
+        exclude: Any = None,
+        frame: str = "arrow",
+    ) -> Any:
+        """The k cells with the highest predictions among those with these labels; `tied` counts equal predictions.
 
         Parameters
         ----------
         known : mode name -> label; all labels of the other modes are tried
         k : number of cells
+        averaged : modes to average over instead of trying their labels: mode name -> weights, None for equal ones
+        exclude : table of cells to leave out, e.g. those that are known already
         frame : "arrow", "pandas" or "polars"
         """
-        from tensorveil.release.predictions import to_frame, top_table
+        from tensorveil.release.cells.labels import to_frame
+        from tensorveil.release.cells.top import top_table
 
-        return to_frame(top_table(self, {name: [label] for name, label in known.items()}, k), frame)
+        rows = {name: [label] for name, label in known.items()}
+        return to_frame(top_table(self, rows, k, averaged=averaged, exclude=exclude), frame)
 
     def to_frame(self, kind: str = "pandas", coordinates: ArrayLike | None = None) -> Any:
         """Labels and predictions, one row per cell: of all cells (at most 10^7), or of these coordinates."""
@@ -230,19 +247,30 @@ class Release:
 
         return cls(**load_parts(directory))
 
-    def personalize(self, own_observations: Observations) -> Completion:
-        """Under joint privacy: the model of one owner, computed from the release and the owner's own observations.
+    def personalize(self, own_observations: Observations, mode: int | str | None = None) -> Completion:
+        """The model of one person, computed from the release and that person's own observations, with intervals.
 
-        The result is for that owner alone; it is not part of the public release.
+        The person may be new: an index that the release does not know. The result is for that person alone; it is not
+        part of the public release. For many people at once, see `release/people/newcomers.py`.
+
+        Parameters
+        ----------
+        own_observations : of one index of the mode, by the release's indices of the other modes. The size of the mode
+            is that of the release for a person whom a joint release knows; otherwise it is the number of people, e.g. 1
+        mode : the mode of the person; a joint release says which one it is
+
+        Examples
+        --------
+        >>> import numpy as np, tensorveil as tv
+        >>> data = tv.Observations(np.argwhere(np.ones((9, 8))), np.tile(np.linspace(1, 5, 8), 9), (9, 8))
+        >>> plan = tv.InputPerturbation().plan(tv.CP(1), tv.Bounds(1, 5), "value", 9.0, shape=(9, 8))
+        >>> mine = tv.Observations([[0, 0], [0, 7]], [1.0, 5.0], (1, 8))
+        >>> tv.fit(data, plan).personalize(mine, mode=0).predict([[0, 3]]).shape
+        (1,)
         """
-        model = self.with_own_rows(own_observations)
-        owners = np.unique(own_observations.coordinates[:, self.withheld_mode])
-        if len(owners) != 1:
-            raise InputError(
-                f"own observations must be of one index of mode {self.withheld_mode}, got {len(owners)}; "
-                "keep only your own"
-            )
-        return replace(model, owned_index=int(owners[0]))
+        from tensorveil.release.people.newcomers import personal_model
+
+        return personal_model(self, own_observations, mode)
 
     def with_own_rows(self, own_observations: Observations) -> Completion:
         """Under joint privacy: the model with the rows of all owners of these observations. It is not private."""

@@ -271,7 +271,7 @@ def _model_bytes(model: Completion) -> bytes:
 def _check_whole(release: Release) -> None:
     """Refuse to write a personal model, or rows that must be withheld."""
     model = release.model
-    if model.owned_index is not None:
+    if model.owned_index is not None or model.personal:
         raise InputError("a release must be for everybody, got the model of one owner; save the joint release instead")
     if model.withheld_mode is not None and _tells_of(model, model.withheld_mode):
         raise InputError(f"a joint release must not hold rows of mode {model.withheld_mode}, got some; do not save it")

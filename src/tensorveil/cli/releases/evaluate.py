@@ -18,6 +18,23 @@ def evaluate(
         Path | None,
         typer.Option(help="For a joint release: a file with all owners' own rows, to evaluate personal predictions."),
     ] = None,
+    top: Annotated[
+        int | None, typer.Option(help="Also rank all items for each person, and report recall and NDCG of the first K.")
+    ] = None,
+    person: Annotated[
+        str | None, typer.Option(help="With --top: the mode of the people. Default: the first other than --mode.")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="With --top: the mode of the ranked items. Default: the second mode.")
+    ] = None,
+    known: Annotated[
+        Path | None,
+        typer.Option(help="With --top: a file of known cells: not ranked again, and the source of popularity."),
+    ] = None,
+    relevant: Annotated[
+        float | None,
+        typer.Option(help="With --top: items with at least this value are relevant. Default: above the mean."),
+    ] = None,
     format: Annotated[str | None, typer.Option(help="csv, tsv or parquet. Default: taken from the file name.")] = None,
     columns: Annotated[str | None, typer.Option(help="Column names, for a file without a header.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
@@ -31,27 +48,45 @@ def evaluate(
     tensorveil evaluate DIR test.csv
 
     tensorveil evaluate DIR ua.test --format tsv --columns user,film,rating,day
+
+    tensorveil evaluate DIR test.csv --top 10 --mode film --known train.csv --relevant 4
+
+    Coverage is the share of values inside of their 90 % intervals. Recall is the share of a person's relevant items
+    among the first K of all items that are not known already, averaged over people.
     """
     from dataclasses import asdict
 
     from tensorveil.cli.console import counted, print_json, print_table, say
     from tensorveil.cli.releases.predict import own_observations
     from tensorveil.data.readers.files import read_table
+    from tensorveil.errors import InputError
+    from tensorveil.release.cells.ranking import rank_items
     from tensorveil.release.evaluation import evaluate_table
+    from tensorveil.release.predictions import everybody
     from tensorveil.release.release import Release
 
     release = Release.load(directory)
     names = None if columns is None else columns.split(",")
     table = read_table(test, format=format, columns=names)
     mine = None if own is None else own_observations(release, own, format, names, value)
+    if top is None and any(option is not None for option in (person, mode, known, relevant)):
+        raise InputError("--person, --mode, --known and --relevant must be used with --top, got no --top; add --top K")
     found = evaluate_table(release, table, value, mine)
+    ranking = None
+    if top is not None:
+        model = release.model if mine is None else everybody(release, mine)
+        cells = None if known is None else read_table(known, format=format, columns=names)
+        options = {"value": value, "person": person, "item": mode, "known": cells, "relevant": relevant}
+        ranking = rank_items(release, model, table, top, **options)  # type: ignore[arg-type]
     if as_json:
-        print_json({"directory": str(directory), **asdict(found), "warning": WARNING})
+        ranks = {} if ranking is None else {"ranking": asdict(ranking)}
+        print_json({"directory": str(directory), **asdict(found), **ranks, "warning": WARNING})
         return
     errors = (
         ("the release", found.rmse, found.mae),
         ("the release, known labels only", found.known_rmse if found.unknown_rows else None, None),
         ("the release's mean everywhere", found.release_mean_rmse, found.release_mean_mae),
+        ("its mean and offsets alone", found.offsets_rmse, found.offsets_mae),
         ("the mean of the test values", found.test_mean_rmse, None),
     )
     print_table(
@@ -61,6 +96,19 @@ def evaluate(
         caption=WARNING,
         numbers=("RMSE", "MAE"),
     )
+    if found.coverage is not None and found.interval_width is not None:
+        width = f"mean width {found.interval_width:.3g}"
+        say(f"{100 * found.coverage:.1f} % of the values lie inside of their 90 % intervals ({width})")
+    if ranking is not None:
+        headings = ("ranked by", f"recall@{ranking.k}", f"NDCG@{ranking.k}")
+        print_table(
+            ((name, f"{hits:.4f}", f"{gain:.4f}") for name, (hits, gain) in ranking.scores.items()),
+            headings,
+            title=f"first {ranking.k} of {ranking.item} for {counted(ranking.people, ranking.person)}",
+            numbers=headings[1:],
+        )
+        sample = "; a sample of the people" if ranking.sampled else ""
+        say(f"relevant: {release.value_name} of at least {ranking.relevant:g}{sample}")
     if found.unknown_rows:
         told = ", ".join(f"{count:,} {name}" for name, count in found.unknown.items())
         unknown = counted(found.unknown_rows, "row") + " with labels unknown to the release"

@@ -9,7 +9,6 @@ from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     from tensorveil.data.observations import Observations
-    from tensorveil.models.completion import Completion
     from tensorveil.release.release import Release
 
 ENDINGS = (".csv", ".parquet", ".pq")
@@ -33,8 +32,32 @@ def predict(
     own: Annotated[
         Path | None,
         typer.Option(
-            help="For a joint release: a file with your own rows and values. The predictions are for you alone."
+            help="A file with your own rows and values, also if the release does not know you. The predictions are for "
+            "you alone."
         ),
+    ] = None,
+    average: Annotated[
+        str | None, typer.Option(help="With --top: modes to average over, e.g. day, instead of trying their labels.")
+    ] = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="MODE=FILE, a table with the columns MODE and weight, for modes to average over. Default: equal."
+        ),
+    ] = None,
+    exclude: Annotated[
+        Path | None, typer.Option(help="With --top: a file of cells to leave out, e.g. those known already.")
+    ] = None,
+    person: Annotated[
+        str | None,
+        typer.Option(
+            help="With --own: the mode that the own rows belong to. Default: the mode that a joint release withholds, "
+            "or the mode that is a column of neither file."
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Also write low and high, between which a value lies with this probability, e.g. 0.9."),
     ] = None,
     unknown: Annotated[
         str,
@@ -52,9 +75,18 @@ def predict(
 
     tensorveil predict DIR cells.csv --out predictions.csv
 
-    tensorveil predict DIR users.csv --top 10 --mode film --out best_films.csv
+    tensorveil predict DIR users_and_films.csv --weights day=days.csv --out predictions.csv
 
-    tensorveil predict DIR cells.csv --own my_ratings.csv --out mine.csv
+    tensorveil predict DIR users.csv --top 10 --mode film --average day --exclude ratings.csv --out best_films.csv
+
+    tensorveil predict DIR films.csv --own my_ratings.csv --interval 0.9 --out mine.csv
+
+    With --own, the predictions are for whoever the own rows belong to, by the release and these rows alone. The release
+    need not know you: leave your mode out of both files, and all rows of the own file are yours. With a column of that
+    mode, the own file may hold the rows of several people.
+
+    A mode that is a column of neither COORDS nor --own is averaged over: with user and film alone, a model by user,
+    film and day predicts the average of all days.
 
     With --top K, COORDS has columns for only some of the modes. For each of its rows, all labels of the other modes are
     tried, and the K cells with the highest predictions are written with their rank. With --mode film, each film is
@@ -62,11 +94,19 @@ def predict(
     """
     from tensorveil.cli.console import counted, print_json, say
     from tensorveil.data.readers.files import read_table
-    from tensorveil.release.predictions import predicted_arrow, top_table
+    from tensorveil.release.cells.labels import PREDICTION
+    from tensorveil.release.cells.open_modes import OpenModes, open_modes
+    from tensorveil.release.cells.top import top_table
+    from tensorveil.release.people.views import view_of
+    from tensorveil.release.predictions import predicted_arrow
     from tensorveil.release.release import Release
 
     if out.suffix.lower() not in ENDINGS:
         raise InputError(f"--out must end in .csv or .parquet, got {out.name}; rename it")
+    if top is None and (exclude is not None or average is not None):
+        raise InputError("--exclude and --average must be used together with --top, got no --top; add --top K")
+    if interval is not None and top is not None:
+        raise InputError("--interval must be used without --top, got both; leave one out")
     if mode is not None and top is None:
         raise InputError("--mode must be used together with --top, got only --mode; add --top K")
     if top is not None and top < 1:
@@ -75,57 +115,65 @@ def predict(
     if own is None and release.withheld_mode is not None:
         name = release.mode_names[release.withheld_mode]
         raise InputError(f"--own must be given for a joint release, got none; name a file with the rows of one {name}")
+    if own is None and person is not None:
+        raise InputError("--person must be used together with --own, got only --person; add --own")
     table = read_table(coordinates, format=format, columns=None if columns is None else columns.split(","))
-    model, whom = None, ""
+    view = None
     if own is not None:
-        model, whom, table = _as_owner(release, own, table)
+        view = view_of(release, read_table(own), table.column_names, person)
+        release, table = view.release, view.completed(table)
+    about: list[str] = []
+    weighed = _weights(release, weights or [])
     found: Any
     if top is not None:
-        found = top_table(release, table, top, distinct=mode, model=model)
+        chosen = [] if average is None else [name.strip() for name in average.split(",")]
+        hidden = None if exclude is None else read_table(exclude)
+        means = {name: weighed.get(name) for name in chosen}
+        found = top_table(release, table, top, distinct=mode, averaged=means, exclude=hidden)
         unknown_rows = 0
+        about.append(_ties(found))
     else:
-        found, predicted = predicted_arrow(release, table, unknown, model=model)
+        found, predicted = predicted_arrow(release, table, unknown, interval=interval, averaged=weighed)
+        left_open = open_modes(release, table.column_names)
+        if left_open:
+            about.append(f"{PREDICTION}s are {OpenModes.of(release, left_open, weighed).told(release)}")
         unknown_rows = int((~predicted.known).sum())
-    for_whom = f"for {whom} alone, not part of the public release" if whom else "for anybody who may see the release"
-    if whom:
-        import pyarrow as pa
-
-        found = found.append_column("for_whom", pa.array([f"{whom} alone"] * found.num_rows, pa.string()))
+    for_whom = "for anybody who may see the release"
+    if view is not None:
+        found, for_whom = view.marked(found)
     write_table(found, out)
     if as_json:
-        print_json({"out": str(out), "rows": found.num_rows, "unknown_rows": unknown_rows, "use": for_whom})
+        facts = {"out": str(out), "rows": found.num_rows, "unknown_rows": unknown_rows, "use": for_whom}
+        print_json({**facts, "about": list(filter(None, about))})
         return
     say(f"wrote {counted(found.num_rows, 'row')} to {out}: {for_whom}")
+    for line in filter(None, about):
+        say(line)
     if unknown_rows:
         told = counted(unknown_rows, "row") + " with labels that the release does not know"
         say(f"{told}: predicted from the offsets of their known labels")
 
 
-def _as_owner(release: "Release", own: Path, table: Any) -> tuple["Completion", str, Any]:
-    """The owner's model, who that is, and the table, with the owner filled in where it does not say."""
-    import pyarrow as pa
+def _weights(release: "Release", given: list[str]) -> dict[str, Any]:
+    """Mode name -> weights of its indices, by MODE=FILE."""
+    from tensorveil.data.readers.files import read_table
+    from tensorveil.release.cells.open_modes import weights_of
 
-    from tensorveil.release.predictions import indices_of
+    found = {}
+    for part in given:
+        name, equals, file = part.partition("=")
+        if not equals or not file or name in found:
+            raise InputError(f"--weights must be MODE=FILE, once per mode, got {part!r}; correct it")
+        found[name] = weights_of(release, release.mode_number(name), read_table(file))
+    return found
 
-    mode = release.withheld_mode
-    if mode is None:
-        raise InputError("--own must be left out, because this is not a joint release (unit slice); predict without it")
-    mine = own_observations(release, own)
-    owners = len(set(mine.coordinates[:, mode].tolist()))
-    if owners != 1:
-        raise InputError(
-            f"{own.name} must have rows of one {release.mode_names[mode]} only, got {owners}; keep only your own rows"
-        )
-    model = release.personalize(mine)
-    name, labels, owner = release.mode_names[mode], release.labels[mode], model.owned_index
-    label = owner if labels is None else labels[owner].item() if hasattr(labels[owner], "item") else labels[owner]
-    if name in table.column_names and (indices_of(release, mode, table.column(name)) != owner).any():
-        raise InputError(
-            f"COORDS must contain only the {name} of {own.name}, got others; each owner can predict only for itself"
-        )
-    if name not in table.column_names:
-        table = table.append_column(name, pa.array([label] * table.num_rows))
-    return model, f"{name} {label}", table
+
+def _ties(found: Any) -> str:
+    """What to say about equal predictions, if there are any."""
+    tied = sum(count > 1 for count in found.column("tied").to_pylist())
+    if not tied:
+        return ""
+    return f"{tied:,} listed cells have the same prediction as others (column tied); ties go to the smaller index"
 
 
 def own_observations(
@@ -138,7 +186,7 @@ def own_observations(
     """Rows of one or several owners, by the labels of a release."""
     from tensorveil.data.observations import Observations
     from tensorveil.data.readers.files import read_table
-    from tensorveil.release.predictions import coordinates_in, unknown_labels, values_in
+    from tensorveil.release.cells.labels import coordinates_in, unknown_labels, values_in
 
     table = read_table(path, format=format, columns=columns)
     values = values_in(release, table, value)

@@ -20,7 +20,7 @@ from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.accounting.events import Event, event_from_json
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.guarantee import Guarantee, software_versions
+from tensorveil.privacy.guarantee import Earlier, Guarantee, LocalFacts, software_versions
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.stages import Stage
@@ -87,6 +87,9 @@ class Certificate(records.Part):
     randomness: records.RandomnessRecord
     ledger: records.LedgerRecord | None
     personalize: records.PersonalRecord | None
+    local: records.LocalRecord | None
+    earlier: records.EarlierRecord | None
+    together: tuple[records.Positive, records.Chance] | None
     software: dict[str, str]
     created: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     files: dict[str, records.Hash]
@@ -157,6 +160,9 @@ class Certificate(records.Part):
             "randomness": _randomness(release),
             "ledger": None if release.ledger is None else dict(release.ledger),
             "personalize": None if withheld is None else {"mode": withheld, "mode_name": release.mode_names[withheld]},
+            "local": None if told.local is None else asdict(told.local),
+            "earlier": None if told.earlier is None else asdict(told.earlier),
+            "together": None if told.earlier is None else told.with_earlier,
             "software": dict(told.software or software_versions()),
             "created": datetime.now(UTC).date().isoformat(),
             "files": {},
@@ -251,6 +257,8 @@ class Certificate(records.Part):
             assumptions_checked=self.assumptions_checked,
             assumptions_trusted=self.assumptions_trusted,
             software=tuple(self.software.items()),
+            local=None if self.local is None else LocalFacts(**self.local.model_dump()),
+            earlier=None if self.earlier is None else Earlier(**self.earlier.model_dump()),
         )
 
     def to_deployment_record(self) -> dict[str, Any]:

@@ -136,6 +136,25 @@ class PublicInputRecord(Part):
     sha256: Hash
 
 
+class EarlierRecord(Part):
+    """The release that this one follows: its cost with all before it, and whether the time mode splits the data."""
+
+    digest: Hash
+    epsilon: Positive
+    delta: Chance
+    apart: bool
+    time: str
+    spans: tuple[str, ...]
+
+
+class LocalRecord(Part):
+    """The protocol by which clients randomized values at their source, and how many answers one person gave."""
+
+    protocol: Hash
+    person: str | None
+    most_answers: Count | None
+
+
 class PersonalRecord(Part):
     """What an owner needs beside the release to compute a row of its own, under joint privacy."""
 

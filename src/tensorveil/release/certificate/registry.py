@@ -86,7 +86,7 @@ def deployment_record(certificate: Certificate) -> dict[str, Any]:
             },
             "privacy_loss": privacy_loss,
             "deployment_model": {
-                "model_name": "Central",
+                "model_name": "Central" if certificate.local is None else "Local",
                 "model_name_details": "Joint differential privacy: " + certificate.may_be_released
                 if certificate.personalize is not None
                 else "",

@@ -2,6 +2,7 @@
 
 from tensorveil.data.features import PublicInput
 from tensorveil.mechanisms.base import checked_by_code, trusted_features, trusted_to_the_caller
+from tensorveil.mechanisms.local.answers import checked_locally, trusted_locally
 from tensorveil.privacy.accounting.events import SampledGaussianEvent
 from tensorveil.privacy.guarantee import OUR_PROOFS, what_is_not_protected, what_is_released
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
@@ -10,7 +11,7 @@ from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate.certificate import GRID, Certificate, must_not_be_released, theorem_records
 from tensorveil.release.certificate.curve import all_pure
 from tensorveil.release.certificate.questions import need
-from tensorveil.release.release import CHACHA, EXACT
+from tensorveil.release.release import CHACHA, CLIENTS, EXACT
 
 
 def _of(mechanism: str) -> tuple[str, ...]:
@@ -27,6 +28,7 @@ THEOREMS_OF = {
     "output perturbation": (*_of("output"), *_of("statistic"), *OFFSETS),  # frozen blocks by statistic perturbation
     "statistic perturbation": (*_of("statistic"), *OFFSETS),
     "sum perturbation": (*_of("sums"), *MARGINAL),
+    "local perturbation": _of("local"),
 }
 JOINT = ("statistic-slices", "sums-lengths")  # their promise is for releases without the rows of the slices
 JOINT_HEADINGS = ("sum perturbation",)  # these leave out such rows whatever the theorem
@@ -56,7 +58,8 @@ def randomness(certificate: Certificate) -> str:
         certificate.seeded or found.key_source == "the operating system",
         "the key did not come from the operating system",
     )
-    need(found.generator in (CHACHA, EXACT), f"the generator {found.generator!r} is not one of this software")
+    ours = (CHACHA, EXACT) if certificate.local is None else (CLIENTS,)
+    need(found.generator in ours, f"the generator {found.generator!r} is not one of this software")
     gaussian = not all_pure(certificate.events)
     need(
         not gaussian or found.gaussian_coordinates >= 1,
@@ -105,6 +108,12 @@ def theorems(certificate: Certificate) -> str:
         "rows are withheld of a mode that is not the mode of the unit",
     )
     need(kept is None or kept.mode_name == certificate.mode_names[kept.mode], "the withheld mode has another name")
+    local, person = certificate.local, None if certificate.local is None else certificate.local.person
+    need(
+        (local is not None) == any(THEOREMS[name].mechanism == "local" for name in used),
+        "only answers from the source have facts of a protocol, and all of these have them",
+    )
+    need(person is None or person in certificate.mode_names, "the mode of the people is not one of the tensor's")
     return f"{', '.join(used)}; all cover {kind}"
 
 
@@ -128,11 +137,13 @@ def words(certificate: Certificate) -> str:
         ("randomness.grid", certificate.randomness.grid, GRID),
     ):
         need(found == made, f"{name} is not the text that this software writes for such a release; it was changed")
-    checked = checked_by_code(request)
+    local = certificate.local is not None
+    checked = checked_locally(request) if local else checked_by_code(request)
     need(certificate.assumptions_checked == checked, "assumptions_checked does not list what the code checks")
     given = [PublicInput(one.mode, one.name, one.columns, one.sha256) for one in certificate.public_inputs]
     need({one.mode for one in given} <= set(certificate.mode_names), "public_inputs must be of the tensor's modes")
-    trusted = {*trusted_to_the_caller(request), *trusted_features(request.unit, given)}
+    stated = trusted_locally(request) if local else trusted_to_the_caller(request)
+    trusted = {*stated, *trusted_features(request.unit, given)}
     missing = trusted - set(certificate.assumptions_trusted)
     need(not missing, f"assumptions_trusted leaves out: {'; '.join(sorted(missing))}")
     served = theorems_of(certificate.mechanism)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tensorveil import __version__
 from tensorveil.errors import InputError
+from tensorveil.privacy.accounting.parts import never_in_both
 from tensorveil.privacy.guarantee import software_versions
 from tensorveil.release import saving
 from tensorveil.release.certificate import prices, statements
@@ -66,6 +67,7 @@ def _checks_of(certificate: Certificate, contents: Mapping[str, bytes]) -> Itera
         yield asked(f"hash of {name}", partial(_hash, certificate, name, contents[name]))
     yield asked("model", lambda: _model(certificate, contents))
     yield asked("labels", lambda: _labels(certificate, contents))
+    yield asked("earlier release", lambda: _earlier(certificate, contents))
     for question in FACTS:
         yield asked(question.__name__.replace("_", " "), partial(question, certificate))
     pages = cache(lambda: _pages(certificate, contents))
@@ -102,6 +104,22 @@ def _labels(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
     labels, _ = saving.read_labels(contents[saving.LABELS], certificate)
     named = [name for name, part in zip(certificate.mode_names, labels, strict=True) if part is not None]
     return f"labels of {', '.join(named)}" if named else "no labels; the indices are only numbered"
+
+
+def _earlier(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
+    """What this release and those that it follows cost together, and whether the labels split the data as stated."""
+    told, found = certificate.guarantee, certificate.earlier
+    if found is None or told.earlier is None:
+        need(certificate.together is None, "a cost of several releases is stated, but it follows no other one")
+        return "it follows no other release"
+    need(told.with_earlier == certificate.together, f"both releases cost {told.with_earlier!r}, not what is stated")
+    need(found.time in certificate.mode_names, "the mode that splits the data is not one of the tensor's")
+    number = certificate.mode_names.index(found.time)
+    labels = saving.read_labels(contents[saving.LABELS], certificate)[0][number]
+    after = map(str, range(certificate.shape[number]) if labels is None else labels.tolist())
+    split = never_in_both(certificate.request.unit, number, found.spans, after)
+    need(split or not found.apart, "a unit may be in both data sets, but their costs are not added up")
+    return told.earlier.sentence(told.with_earlier)
 
 
 def _report(certificate: Certificate, pages: Callable[[], tuple[str, str]]) -> str:

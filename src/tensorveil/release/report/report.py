@@ -25,6 +25,8 @@ PRIORS = (0.01, 0.1, 0.5)
 MECHANISMS = {
     "input perturbation": "Random noise was added to the values before any other step; every later step saw "
     "the noisy values only.",
+    "local perturbation": "Every value was randomized at its source, before anybody else saw it; the server got "
+    "random answers only.",
     "gradient perturbation": "The model was improved in small steps. The contribution of one unit to a step was "
     "limited to a fixed size, and random noise was added to the sum before it was used.",
     "output perturbation": "The model was solved part by part, and each part got random noise that covers the most "

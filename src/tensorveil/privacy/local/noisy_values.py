@@ -1,17 +1,15 @@
-"""Values randomized at the source, before anybody else sees them."""
+"""Values randomized at the source by a `NoiseSource`, for experiments and audits: Laplace noise, or a protocol."""
 
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tensorveil.arrays import Floats, Integers
-from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.noise.channels import Channel
+from tensorveil.privacy.local.client import LocalProtocol
+from tensorveil.privacy.local.randomizing import channel_of, finite_values, levels_of
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.privacy.queries.values.values import values_change
 
 
@@ -41,14 +39,11 @@ def noisy_values(values: ArrayLike, bounds: Bounds, epsilon: float, noise: Noise
     return Randomized(bounds.uncentred(noisy), None, 2 * (bounds.width / epsilon) ** 2)
 
 
-def symbols(values: ArrayLike, bounds: Bounds, query: Symbols, channel: Channel, noise: NoiseSource | None) -> Integers:
-    """Every value through a channel by itself, on public levels: pure, of the channel's epsilon, per value."""
+def symbols(values: ArrayLike, protocol: LocalProtocol, noise: NoiseSource | None) -> Integers:
+    """Every value through the channel of a protocol by itself: pure, of the protocol's epsilon, per value."""
     source = NoiseSource() if noise is None else noise
-    return source.channel(query.levels(_steps(values, bounds)), channel)
+    return source.channel(levels_of(protocol, finite_values(values)), channel_of(protocol))
 
 
 def _steps(values: ArrayLike, bounds: Bounds) -> Integers:
-    numbers = np.asarray(values, dtype=np.float64)
-    if not np.isfinite(numbers).all():
-        raise InputError("values must be finite, got others; leave them out")
-    return bounds.steps(numbers)
+    return bounds.steps(finite_values(values))

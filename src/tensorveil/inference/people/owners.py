@@ -15,6 +15,7 @@ OWNER_LIMIT = 4.0  # the most that a row may add to a prediction, on the centred
 LATENT_LIMIT = 6.0  # the same on the latent scale, whose spread is 1
 OFFSET_RIDGE = 4.0  # variance of residuals over that of offsets
 SCALES = np.array(list(product(2.0 ** np.arange(-4, 3, 2), repeat=2)))  # of offset and row, by those of the ridges
+OWNERS_AT_ONCE = 2**12
 OFFSET_GRID, BISECTIONS = 1024, 30  # for offsets that match the means of values
 ROW_RIDGE = 5.0  # for the row, in units of the features' own size: features explain a fifth of the residuals
 
@@ -43,8 +44,13 @@ def with_owners(released: Completion, coordinates: NDArray[np.uint32], centred: 
     sigma = 1.0 if draws is None else float(draws.sigmas.mean())
     order = np.argsort(coordinates[:, mode], kind="stable")
     owners, starts = np.unique(coordinates[order, mode], return_index=True)
-    for owner, mine in zip(owners, np.split(order, starts[1:]), strict=True):
-        solved[owner], roots[owner], kept[owner] = _regression(design[mine], residuals[mine] / sigma, ridges)
+    starts = np.append(starts, len(order))
+    for first in range(0, len(owners), OWNERS_AT_ONCE):
+        some = owners[first : first + OWNERS_AT_ONCE]
+        own = starts[first : first + len(some) + 1]
+        mine = order[own[0] : own[-1]]
+        found = _regressions(design[mine], residuals[mine] / sigma, own[:-1] - own[0], ridges)
+        solved[some], roots[some], kept[some] = found
     solved *= sigma
     limit = OWNER_LIMIT if draws is None else LATENT_LIMIT
     lengths = np.linalg.norm(solved[:, 1:], axis=1, keepdims=True)
@@ -61,24 +67,30 @@ def with_owners(released: Completion, coordinates: NDArray[np.uint32], centred: 
     return replace(released, offsets=released.offsets.with_mode(mode, solved[:, 0]), factors=with_rows, draws=draws)
 
 
-def _regression(design: Floats, residuals: Floats, ridges: Floats) -> tuple[Floats, Floats, float]:
-    """Coefficients, a root of their covariance, and the share of a mean residual that the offset takes.
+def _regressions(
+    design: Floats, residuals: Floats, starts: NDArray[np.int64], ridges: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """For each owner: coefficients, a root of their covariance, and the share of a mean residual that the offset takes.
 
-    Residuals have variance one around the truth.
+    Residuals have variance one around the truth; those of an owner begin at its start.
 
     Ridges are averaged by how likely they make the residuals, and by half-Cauchy priors of the scales that they stand
     for: an owner whose values show neither offset nor row keeps to the release.
     """
-    inner, right = design.T @ design, design.T @ residuals
-    covariances = np.linalg.inv(inner + np.einsum("ri,ij->rij", ridges, np.eye(len(right))))
+    inner = np.add.reduceat(design[:, :, None] * design[:, None, :], starts)
+    right = np.add.reduceat(design * residuals[:, None], starts)[:, None, :, None]
+    width = design.shape[1]
+    covariances = np.linalg.inv(inner[:, None] + np.einsum("ri,ij->rij", ridges, np.eye(width)))  # owner, ridge, i, j
     solved = covariances @ right
-    logs = (np.log(ridges).sum(axis=1) + np.linalg.slogdet(covariances)[1] + solved @ right) / 2
+    logs = np.log(ridges).sum(axis=1) + np.linalg.slogdet(covariances)[1] + (solved * right).sum(axis=(2, 3))
+    logs = logs / 2
     if len(ridges) > 1:
         logs = logs + np.log(SCALES / (1 + SCALES**2)).sum(axis=1)  # of half-Cauchy laws, on a grid of logarithms
-    weights = np.exp(logs - logs.max())
-    weights /= weights.sum()
-    kept = float(weights @ (1 - ridges[:, 0] * covariances[:, 0, 0]))
-    return weights @ solved, np.linalg.cholesky(np.einsum("r,rij->ij", weights, covariances)), kept
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    kept = (weights * (1 - ridges[:, 0] * covariances[:, :, 0, 0])).sum(axis=1)
+    mixed = (weights[:, :, None, None] * covariances).sum(axis=1)
+    return (weights[:, :, None] * solved[..., 0]).sum(axis=1), np.linalg.cholesky(mixed), kept
 
 
 def _matching_offsets(

@@ -1,0 +1,1 @@
+"""Rows of single people, from released numbers and their own data."""

@@ -1,0 +1,1 @@
+"""Local privacy: the design of protocols, and the completion of answers that clients gave by one."""

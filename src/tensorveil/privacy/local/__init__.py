@@ -1,0 +1,1 @@
+"""Values randomized at the source: the protocol, its clients, and Laplace noise on single values."""

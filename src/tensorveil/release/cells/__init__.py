@@ -1,0 +1,1 @@
+"""Cells of a release: with modes left open, and ranked."""

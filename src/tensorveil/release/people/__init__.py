@@ -1,0 +1,1 @@
+"""What a release gives to single people: rows of their own."""

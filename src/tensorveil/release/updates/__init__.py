@@ -1,0 +1,1 @@
+"""Releases that follow earlier ones: later data with a budget of their own."""
