@@ -19,6 +19,7 @@ from tensorveil.data import tables
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.files import read_table
 from tensorveil.data.readers.labels import coordinates_of
+from tensorveil.data.shards import Sharded
 from tensorveil.errors import InputError
 
 MOST_CATEGORIES = 100  # of one column; more are names rather than kinds
@@ -90,27 +91,28 @@ def public_inputs(features: Mapping[str, ArrayLike] | None) -> tuple[PublicInput
     return tuple(PublicInput(mode, one.name, one.columns, one.sha256) for mode, one in made.items())
 
 
-def features_for(observations: Observations, features: Mapping[str, Any]) -> dict[str, Features]:
+def features_for(observations: Observations | Sharded, features: Mapping[str, Any]) -> dict[str, Features]:
     """Features of modes, with one row per index of these observations.
 
-    Parameters
-    ----------
-    features : mode -> a matrix with one row per index; or a table (Arrow, pandas, polars, a dict of columns) or a file
-        (CSV, TSV, Parquet) with one row per label. Labels are in the column that has the name of the mode, or else in
-        the first column. Every other column holds numbers, or texts, and each distinct text becomes one column of zeros
-        and ones. Every label of the observations needs a row; rows with other labels are ignored.
+        Parameters
+        ----------
+        features : mode -> a matrix with one row per index; or a table (Arrow, pandas, polars, a dict of columns) or a file
+            (CSV, TSV, Parquet) with one row per label. Labels are in the column that has the name of the mode, or else in
+            the first column. Every other column holds numbers, or texts, and each distinct text becomes one column of zeros
+            and ones. Every label of the observations needs a row; rows with other labels are ignored.
 
-    Examples
-    --------
-    >>> from tensorveil.data.observations import Observations
-    >>> rated = Observations([[0, 0], [1, 1]], [4.0, 2.0], (2, 2), mode_names=["user", "film"],
-    ...                      labels=[None, ["Alien", "Big"]])
-    >>> films = {"film": ["Big", "Casino", "Alien"], "year": [1988, 1995, 1979], "genre": ["comedy", "crime", "horror"]}
-    >>> found = features_for(rated, {"film": films})["film"]
-    >>> found.columns
-    ('year', 'genre=comedy', 'genre=horror')
-    >>> found.matrix.tolist()
-    [[1979.0, 0.0, 1.0], [1988.0, 1.0, 0.0]]
+        Examples
+        --------
+        >>> from tensorveil.data.observations import Observations
+    from tensorveil.data.shards import Sharded
+        >>> rated = Observations([[0, 0], [1, 1]], [4.0, 2.0], (2, 2), mode_names=["user", "film"],
+        ...                      labels=[None, ["Alien", "Big"]])
+        >>> films = {"film": ["Big", "Casino", "Alien"], "year": [1988, 1995, 1979], "genre": ["comedy", "crime", "horror"]}
+        >>> found = features_for(rated, {"film": films})["film"]
+        >>> found.columns
+        ('year', 'genre=comedy', 'genre=horror')
+        >>> found.matrix.tolist()
+        [[1979.0, 0.0, 1.0], [1988.0, 1.0, 0.0]]
     """
     if not isinstance(features, Mapping):
         raise InputError(f"features must map names of modes, got {type(features).__name__}; write {{mode: matrix}}")
@@ -152,7 +154,7 @@ def _features(given: Any, name: str, rows: int | None = None) -> Features:
     return made
 
 
-def _features_of(given: Any, observations: Observations, mode: int) -> Features:
+def _features_of(given: Any, observations: Observations | Sharded, mode: int) -> Features:
     name = observations.mode_names[mode]
     if isinstance(given, str | os.PathLike):
         return _from_file(Path(given), observations, mode)
@@ -162,7 +164,7 @@ def _features_of(given: Any, observations: Observations, mode: int) -> Features:
     return _features(given, name, observations.shape[mode])
 
 
-def _from_file(path: Path, observations: Observations, mode: int) -> Features:
+def _from_file(path: Path, observations: Observations | Sharded, mode: int) -> Features:
     name = observations.mode_names[mode]
     if path.suffix.lower() not in (".csv", ".tsv", ".parquet", ".pq"):
         raise InputError(f"features of {name!r} must be in a .csv, .tsv or .parquet file, got {path.name}; convert it")
@@ -177,7 +179,9 @@ def _from_file(path: Path, observations: Observations, mode: int) -> Features:
     return Features(matrix, columns, path.name, hashlib.sha256(contents).hexdigest())
 
 
-def _matched(table: pa.Table, observations: Observations, mode: int, source: str) -> tuple[Floats, tuple[str, ...]]:
+def _matched(
+    table: pa.Table, observations: Observations | Sharded, mode: int, source: str
+) -> tuple[Floats, tuple[str, ...]]:
     """The rows of a table in the order of the mode's indices, encoded, and the names of the columns."""
     name, size = observations.mode_names[mode], observations.shape[mode]
     told = table.column_names

@@ -1,4 +1,4 @@
-"""Exact whole-number noise from blocks of random words; nothing here draws randomness.
+"""Exact whole-number noise from blocks of random words, and words for rows; nothing here draws randomness.
 
 Both laws are built alike. A magnitude m = U + D V, D = 2^shift, has a weight that splits:
 
@@ -10,6 +10,8 @@ A sign is one more bit; minus zero is drawn again, for zero must not count twice
 
 Noise on whole rows, of weight exp(-|k|), is a mixture of Gaussians, corrected by a coin: exp(-|k|) is the integral over
 s of exp(-s^2/2 - |k|^2/(2 s^2)), so a sum over few s is near it, and `row_excess` says by how much.
+
+`random_words` is ChaCha20 (Bernstein 2008, RFC 8439) as a function of rows of whole numbers.
 """
 
 import math
@@ -24,6 +26,8 @@ from tensorveil.arrays import Floats, Integers
 from tensorveil.kernels.compiling import compiled
 
 Words = NDArray[np.uint64]
+CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)  # of ChaCha20
+LANES = 16  # states of ChaCha20 side by side: as many as a vector register may hold
 
 LARGEST = 2**62  # magnitudes saturate here; noise/source.py says why this is post-processing
 TAYLOR_TERMS = 18  # x <= 0.62 always: the first term left out is below 2^-60
@@ -262,3 +266,50 @@ def add_on_grid(statistic: Integers, noise: Integers, grid: float, limit: int, r
     for i in range(statistic.size):
         total = min(max(statistic[i], -limit), limit) + noise[i]  # [L7]
         released[i] = min(max(total, -limit), limit) * grid
+
+
+@compiled
+def quarter_rounds(x: NDArray[np.uint32], i: int, j: int, k: int, m: int) -> None:
+    """ChaCha's quarter round on the words i, j, k and m of every state."""
+    for lane in range(LANES):
+        a, b, c, d = x[i * LANES + lane], x[j * LANES + lane], x[k * LANES + lane], x[m * LANES + lane]
+        for left, right in ((16, 12), (8, 7)):
+            a = np.uint32(a + b)
+            d = np.uint32(d ^ a)
+            d = np.uint32(np.uint32(d << np.uint32(left)) | np.uint32(d >> np.uint32(32 - left)))
+            c = np.uint32(c + d)
+            b = np.uint32(b ^ c)
+            b = np.uint32(np.uint32(b << np.uint32(right)) | np.uint32(b >> np.uint32(32 - right)))
+        x[i * LANES + lane], x[j * LANES + lane], x[k * LANES + lane], x[m * LANES + lane] = a, b, c, d
+
+
+@compiled
+def random_words(rows: NDArray[np.uint32], key: NDArray[np.uint32], words: NDArray[np.uint64]) -> None:
+    """words[w] = the first 64 bits of ChaCha20's block under the key, row w in the place of counter and nonce.
+
+    A row of more than four numbers is read four at a time: HChaCha20 of the first four, as in XChaCha20, is the key for
+    the next. All rows under one key have one width, so that different rows are different inputs.
+    """
+    count, width = rows.shape
+    x = np.empty(16 * LANES, dtype=np.uint32)
+    for first in range(0, count, LANES):
+        for block in range((width + 3) // 4):
+            for lane in range(LANES):
+                row = min(first + lane, count - 1)
+                for i in range(4):
+                    x[(4 + i) * LANES + lane] = x[i * LANES + lane] if block else key[i]
+                    x[(8 + i) * LANES + lane] = x[(12 + i) * LANES + lane] if block else key[4 + i]
+                    x[(12 + i) * LANES + lane] = rows[row, 4 * block + i] if 4 * block + i < width else 0
+                    x[i * LANES + lane] = CONSTANTS[i]
+            for _ in range(10):
+                quarter_rounds(x, 0, 4, 8, 12)
+                quarter_rounds(x, 1, 5, 9, 13)
+                quarter_rounds(x, 2, 6, 10, 14)
+                quarter_rounds(x, 3, 7, 11, 15)
+                quarter_rounds(x, 0, 5, 10, 15)
+                quarter_rounds(x, 1, 6, 11, 12)
+                quarter_rounds(x, 2, 7, 8, 13)
+                quarter_rounds(x, 3, 4, 9, 14)
+        for lane in range(min(LANES, count - first)):
+            low, high = np.uint32(x[lane] + CONSTANTS[0]), np.uint32(x[LANES + lane] + CONSTANTS[1])
+            words[first + lane] = np.uint64(low) | np.uint64(high) << np.uint64(32)

@@ -25,21 +25,26 @@ NUMBER = 8  # bytes
 SUMS_PER_INDEX = 18_000  # covariances of the effects of up to 24 groups, four at a time; offsets on a grid; draws
 
 
-def needed_memory(plan: Plan) -> int:
-    """About how many bytes the run of a plan will take besides the observations, at its peak."""
-    return FIXED + round(_largest(plan.mechanism, plan.request))
+def needed_memory(plan: Plan, elsewhere: bool = False) -> int:
+    """About how many bytes the run of a plan will take besides the observations, at its peak.
+
+    With the observations on a cluster, this process needs none per observation where coordinates are private; where
+    they are public it holds them, and what is released of every value, as ever.
+    """
+    remote = elsewhere and not plan.request.unit.coordinates_public
+    return FIXED + round(_largest(plan.mechanism, plan.request, remote))
 
 
-def _largest(mechanism: Mechanism, request: Request) -> float:
+def _largest(mechanism: Mechanism, request: Request, remote: bool) -> float:
     """Of a mechanism and of those that it runs as a part of its own run."""
-    inner = [_largest(part, request) for part in mechanism.inner_mechanisms]
-    return max([_own(mechanism, request), *inner])
+    inner = [_largest(part, request, remote) for part in mechanism.inner_mechanisms]
+    return max([_own(mechanism, request, remote), *inner])
 
 
-def _own(mechanism: Mechanism, request: Request) -> float:
+def _own(mechanism: Mechanism, request: Request, remote: bool) -> float:
     shape, order = request.shape, len(request.shape)
     ranks = request.family.zeros(shape).ranks
-    count, indices = request.count_or_guess, sum(shape)
+    count, indices = 0.0 if remote else request.count_or_guess, sum(shape)
     numbers = request.family.zeros(shape).parameters.size
     copy = count * (NUMBER + 4 * order)  # clipped values and coordinates
     if isinstance(mechanism, SumPerturbation):
@@ -71,9 +76,9 @@ def free_memory() -> int | None:
     return max(min(found), 0) if found else None
 
 
-def check_memory(plan: Plan) -> None:
+def check_memory(plan: Plan, elsewhere: bool = False) -> None:
     """Refuse a run, before anything is spent, that needs more memory than there is."""
-    needed, free = needed_memory(plan), free_memory()
+    needed, free = needed_memory(plan, elsewhere), free_memory()
     if free is not None and needed > free:
         raise SizeError(
             f"the run must fit in memory, got {free / 1e6:,.0f} MB free for about {needed / 1e6:,.0f} MB, so "

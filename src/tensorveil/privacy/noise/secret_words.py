@@ -3,13 +3,15 @@
 import hashlib
 import os
 import secrets
-from typing import Any, ClassVar, NoReturn
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
 from randomgen import ChaCha
 
 from tensorveil import checks
+from tensorveil.kernels.sampling import random_words
 
 ROUNDS = 20
 _forks = 0
@@ -21,6 +23,39 @@ def _count_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_count_fork)
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class RowWords:
+    """A secret word for each row of whole numbers, by ChaCha20 under a key of its own: a function of the row alone.
+
+    So a task on a shard that runs twice, or elsewhere, draws the same words, however the data are split. The key
+    travels to trusted workers in arguments of tasks; no text of this object shows it.
+    """
+
+    key: bytes
+
+    def of(self, rows: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """One word per row; rows that differ have words of their own. All calls must be for one width of rows."""
+        words = np.empty(len(rows), dtype=np.uint64)
+        random_words(np.ascontiguousarray(rows), np.frombuffer(self.key, dtype="<u4").astype(np.uint32), words)
+        return words
+
+
+@final
+@dataclass(frozen=True)
+class Coins:
+    """Independent secret coins, one for each row of whole numbers: heads if its word is below a limit."""
+
+    words: RowWords
+    limit: int
+
+    def of(self, rows: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Which rows have heads."""
+        if self.limit == 2**64:
+            return np.ones(len(rows), dtype=np.bool_)
+        return self.words.of(rows) < np.uint64(self.limit)
 
 
 class SecretWords:
