@@ -28,6 +28,7 @@ from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
 from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.release.fitting import fit
+from tensorveil.release.release import Release
 
 TOLERANCE = 1e-9  # relative: sums of square roots
 
@@ -142,8 +143,12 @@ class _Recorder(NoiseSource):
         return output.copy() if isinstance(output, np.ndarray) else output
 
 
-def replay(observations: Observations, neighbour: Observations, plan: Plan, seed: int = 0) -> Replay:
+def replay(
+    observations: Observations, neighbour: Observations, plan: Plan, seed: int = 0, run: Callable[..., Release] = fit
+) -> Replay:
     """Run the plan on the observations, hand its noisy outputs to a run on the neighbour, and compare.
+
+    `run` is called as `fit` is, with `noise`; another one may run the plan elsewhere, e.g. on a cluster.
 
     Raises
     ------
@@ -151,16 +156,16 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
         releases are not the same bit for bit
     """
     first = _Recorder(seed)
-    release = fit(observations, plan, noise=first)
+    release = run(observations, plan, noise=first)
     second = _Recorder(seed, first.calls, matched=_matched(observations, neighbour, plan))
-    other = fit(neighbour, plan, noise=second)
+    other = run(neighbour, plan, noise=second)
     if len(first.calls) != len(second.calls):
         raise ReplayError(f"both runs must make one number of calls, got {len(first.calls)} and {len(second.calls)}")
     used = tuple(_share(place, *pair) for place, pair in enumerate(zip(first.calls, second.calls, strict=True)))
     _compare_costs(first.calls, second.calls, plan, _cells(observations, plan, first.calls))
     if any(call.kind == "coins" for call in first.calls):
         other_coins = _Recorder(seed + 1, first.calls, fresh_coins=True)
-        if not _identical(release.model, fit(observations, plan, noise=other_coins).model):
+        if not _identical(release.model, run(observations, plan, noise=other_coins).model):
             raise ReplayError(
                 "sampling coins must stay secret, got a release that depends on them besides noisy outputs"
             )

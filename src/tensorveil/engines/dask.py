@@ -111,22 +111,30 @@ class Shard:
 
 
 @contextmanager
-def cluster(address: str | None = None, *, keep_shards: bool = True) -> Iterator[Dask]:
-    """The engine of the cluster at an address or, without one, of a new one here: a worker per core, memory shared."""
+def cluster(address: str | None = None, size: int = 0) -> Iterator[Dask]:
+    """The engine of the cluster at an address or, without one, of a new one here: a worker per core, memory shared.
+
+    `size` are the bytes of all shards. Workers keep them between passes if they fill at most a third of their memory.
+    """
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
         raise MissingDependencyError("the engine must have Dask, got none; pip install 'tensorveil[dask]'") from error
     if address is not None:
         with distributed.Client(address, set_as_default=False) as client:
-            yield Dask(client, keep_shards)
+            yield Dask(client, _fits(client, size))
         return
     workers = {"n_workers": available_cores(), "threads_per_worker": 1, "memory_limit": "auto"}
     with (
-        distributed.LocalCluster(processes=True, dashboard_address=None, **workers) as local,
+        distributed.LocalCluster(processes=True, dashboard_address="127.0.0.1:0", **workers) as local,
         distributed.Client(local, set_as_default=False) as client,
     ):
-        yield Dask(client, keep_shards)
+        yield Dask(client, _fits(client, size))
+
+
+def _fits(client: Any, size: int) -> bool:
+    limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    return not all(limits) or 3 * size <= sum(limits)  # a worker without a limit says 0 or None
 
 
 def _as_shard(shard: Any) -> Shard:

@@ -264,9 +264,12 @@ def _counts(shard: BoundedObservations, mode: int) -> tuple[Integers, ...]:
     return (np.bincount(shard.index(mode), minlength=shard.shape[mode]),)
 
 
-def _opened(
-    observations: Any, modes: Sequence[str] | None, value: str | None, shape: Sequence[int | None] | None
-) -> Any:
+def opened(
+    observations: Data | str | os.PathLike[str],
+    modes: Sequence[str] | None = None,
+    value: str | None = None,
+    shape: Sequence[int | None] | None = None,
+) -> Data:
     """What stands at a path: a folder of shards, or a file that is read whole."""
     if not isinstance(observations, str | os.PathLike):
         if not (modes is None and value is None and shape is None):
@@ -325,7 +328,7 @@ def complete(
     or a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
     certificate names them. A mechanism that cannot use them refuses.
     """
-    data = _opened(observations, modes, value, shape)
+    data = opened(observations, modes, value, shape)
     if epsilon == math.inf and isinstance(data, Observations):
         if ledger is not None or dataset is not None:
             raise InputError("a release on a ledger must have a finite epsilon, got inf; leave the ledger out")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tensorveil.data.shards import Sharded
 from tensorveil.errors import SizeError
 from tensorveil.inference.directions import SPACE
 from tensorveil.inference.posterior.pattern import MOST_FEATURES
@@ -22,6 +23,7 @@ from tensorveil.privacy.plan import Plan, Request
 
 FIXED = 150 * 10**6  # compiled code and the libraries that a run loads
 NUMBER = 8  # bytes
+WORKER = 300 * 10**6  # a worker with the compiled code and libraries of its tasks
 SUMS_PER_INDEX = 18_000  # covariances of the effects of up to 24 groups, four at a time; offsets on a grid; draws
 
 
@@ -68,6 +70,21 @@ def _posterior(solver: Posterior, count: float, shape: tuple[int, ...], rank: in
     kept = min(solver.draws, max(FEWEST_KEPT, MOST_NUMBERS // numbers), solver.chains * sweeps)
     draws = 3 * 4 * kept * numbers  # single precision, and copies while they are collected
     return max(entries + rows + draws, while_features) + features
+
+
+def traffic(plan: Plan, shards: Sharded) -> str:
+    """What a pass over shards moves, and what a worker holds, from public sizes and counts of rows."""
+    request = plan.request
+    model = request.family.zeros(request.shape)
+    rows = max(size * (rank * (rank + 3) // 2) for size, rank in zip(request.shape, model.ranks, strict=True))
+    answer = NUMBER * max(model.parameters.size, rows, 2 * max(request.shape))
+    part = shards.largest_part * (NUMBER + 4 * len(request.shape))
+    return (
+        f"{len(shards.files):,} shards, the largest of {part / 1e6:,.1f} MB in memory; a pass sends each worker up to "
+        f"{NUMBER * model.parameters.size / 1e6:,.1f} MB and takes up to {answer / 1e6:,.1f} MB from each task; a "
+        f"worker needs about {(WORKER + 8 * part + 3 * answer) / 1e6:,.0f} MB and the shards that it keeps "
+        "(for the data holder, not for release)"
+    )
 
 
 def free_memory() -> int | None:
