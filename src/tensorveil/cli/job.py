@@ -145,9 +145,7 @@ class Job:
         _text, "What to do with several values in one cell: error (the default), keep or mean.", "error"
     )
     seed: int | None = _option(_whole, "Seed for experiments. A seeded release must not be published.")
-    engine: str = _option(
-        _text, "local (the default) or dask, for a folder that tensorveil shard has written.", "local"
-    )
+    engine: str = _option(_text, "local (the default) or dask, for a folder of shards (see tensorveil shard).", "local")
     scheduler: str | None = _option(
         _text, "With --engine dask: the address of the scheduler. Default: a cluster here, with one worker per core."
     )

@@ -94,25 +94,24 @@ def public_inputs(features: Mapping[str, ArrayLike] | None) -> tuple[PublicInput
 def features_for(observations: Observations | Sharded, features: Mapping[str, Any]) -> dict[str, Features]:
     """Features of modes, with one row per index of these observations.
 
-        Parameters
-        ----------
-        features : mode -> a matrix with one row per index; or a table (Arrow, pandas, polars, a dict of columns) or a file
-            (CSV, TSV, Parquet) with one row per label. Labels are in the column that has the name of the mode, or else in
-            the first column. Every other column holds numbers, or texts, and each distinct text becomes one column of zeros
-            and ones. Every label of the observations needs a row; rows with other labels are ignored.
+    Parameters
+    ----------
+    features : mode -> a matrix with one row per index; or a table (Arrow, pandas, polars, a dict of columns) or a file
+        (CSV, TSV, Parquet) with one row per label. Labels are in the column that has the name of the mode, or else in
+        the first column. Every other column holds numbers, or texts, and each distinct text becomes one column of zeros
+        and ones. Every label of the observations needs a row; rows with other labels are ignored.
 
-        Examples
-        --------
-        >>> from tensorveil.data.observations import Observations
-    from tensorveil.data.shards import Sharded
-        >>> rated = Observations([[0, 0], [1, 1]], [4.0, 2.0], (2, 2), mode_names=["user", "film"],
-        ...                      labels=[None, ["Alien", "Big"]])
-        >>> films = {"film": ["Big", "Casino", "Alien"], "year": [1988, 1995, 1979], "genre": ["comedy", "crime", "horror"]}
-        >>> found = features_for(rated, {"film": films})["film"]
-        >>> found.columns
-        ('year', 'genre=comedy', 'genre=horror')
-        >>> found.matrix.tolist()
-        [[1979.0, 0.0, 1.0], [1988.0, 1.0, 0.0]]
+    Examples
+    --------
+    >>> from tensorveil.data.observations import Observations
+    >>> rated = Observations([[0, 0], [1, 1]], [4.0, 2.0], (2, 2), mode_names=["user", "film"],
+    ...                      labels=[None, ["Alien", "Big"]])
+    >>> films = {"film": ["Big", "Casino", "Alien"], "year": [1988, 1995, 1979], "genre": ["comedy", "crime", "horror"]}
+    >>> found = features_for(rated, {"film": films})["film"]
+    >>> found.columns
+    ('year', 'genre=comedy', 'genre=horror')
+    >>> found.matrix.tolist()
+    [[1979.0, 0.0, 1.0], [1988.0, 1.0, 0.0]]
     """
     if not isinstance(features, Mapping):
         raise InputError(f"features must map names of modes, got {type(features).__name__}; write {{mode: matrix}}")
