@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -199,15 +200,15 @@ def write_shards(
     mode = first.mode_names.index(by)
     parts = -(-max(rows, len(first)) // rows_per_part)
     temporary = target.with_name(f".{target.name}.unfinished")
+    shutil.rmtree(temporary, ignore_errors=True)  # of a run that did not end
     temporary.mkdir(parents=True)
     _write_parts(temporary, parts, mode, _each(first, files[1:], modes, value, named))
     _write_manifest(temporary, first, mode, parts, duplicates)
-    temporary.rename(target)
-    shards = open_shards(target)
     if duplicates == "error":
-        for part in shards.files:
-            part.read()
-    return shards
+        for part in open_shards(temporary).files:
+            part.read()  # an error where a cell occurs twice
+    temporary.rename(target)
+    return open_shards(target)
 
 
 def _each(first: Observations, files: list[Path], modes: Any, value: Any, named: Any) -> Iterator[Observations]:
