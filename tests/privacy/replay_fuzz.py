@@ -27,6 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.source import LARGEST_SUM
 from tensorveil.privacy.plan import Plan
 from tensorveil.privacy.units import KINDS
-from tensorveil.privacy.vault import Pattern, Receipt, Vault, _sampled
+from tensorveil.privacy.vault import Pattern, Receipt, Vault, _of_sample
 
 PAIRS_OF_A_PLAN = 6
 PLANS_TRIED = 8  # before a mechanism and a unit are given up: some have no theorem, others not with such options
@@ -136,7 +137,7 @@ class UnitsApart:
     def sum(self, function: Any, shards: Sequence[Any], *coins: Any) -> tuple[np.ndarray, ...]:
         (shard,) = shards
         if coins:  # a coin is for a place in the whole data, so that the sample is taken first
-            shard, function = _sampled(shard, *coins), function.args[0].of
+            shard, function = _of_sample(SimpleNamespace(of=lambda kept: kept), shard, *coins), function.args[0].of
         together = function(shard)
         units = shard.index(shard.unit.mode_number) if shard.unit.whole_slices else np.arange(len(shard))
         own = units == (pick(self.rng, units) if len(units) else 0)

@@ -1,7 +1,4 @@
-"""Work on shards in this process, with threads.
-
-Functions are asked for shards, and for secrets that an engine hands on without keeping or showing them.
-"""
+"""Work on shards in this process, with threads."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +15,7 @@ Parts = tuple[Integers, ...]
 
 
 class Engine(Protocol):
-    """The verbs that a vault needs from the place where its shards live."""
+    """The verbs that a vault needs from the place where its shards live. Secrets are handed on, never kept or shown."""
 
     def map(self, function: Callable[..., Result], shards: Sequence[Any], *secrets: object) -> list[Result]:
         """The function of every shard, in the order of the shards."""
@@ -48,9 +45,7 @@ class LocalEngine:
         with ThreadPoolExecutor(available_cores()) as threads:
             return list(threads.map(lambda shard: function(shard, *secrets), shards))
 
-    def keep(self, function: Callable[..., Any], shards: Sequence[Any], *secrets: object) -> Sequence[Any]:
-        """The function of every shard."""
-        return self.map(function, shards, *secrets)
+    keep = map
 
     def sum(self, function: Callable[..., Parts], shards: Sequence[Any], *secrets: object) -> Parts:
         """The sum over shards, exact in whole numbers: neither the split nor the order of the shards matters."""

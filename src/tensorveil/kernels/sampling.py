@@ -10,8 +10,6 @@ A sign is one more bit; minus zero is drawn again, for zero must not count twice
 
 Noise on whole rows, of weight exp(-|k|), is a mixture of Gaussians, corrected by a coin: exp(-|k|) is the integral over
 s of exp(-s^2/2 - |k|^2/(2 s^2)), so a sum over few s is near it, and `row_excess` says by how much.
-
-`random_words` is ChaCha20 (Bernstein 2008, RFC 8439) as a function of rows of whole numbers.
 """
 
 import math
@@ -285,15 +283,11 @@ def quarter_rounds(x: NDArray[np.uint32], i: int, j: int, k: int, m: int) -> Non
 
 @compiled
 def random_words(rows: NDArray[np.uint32], key: NDArray[np.uint32], words: NDArray[np.uint64]) -> None:
-    """words[w] = the first 64 bits of ChaCha20's block under the key, row w in the place of counter and nonce.
-
-    A row of more than four numbers is read four at a time: HChaCha20 of the first four, as in XChaCha20, is the key for
-    the next. All rows under one key have one width, so that different rows are different inputs.
-    """
+    """words[w] = the first 64 bits of the block of ChaCha20 (RFC 8439), row w in the place of counter and nonce."""
     count, width = rows.shape
     x = np.empty(16 * LANES, dtype=np.uint32)
     for first in range(0, count, LANES):
-        for block in range((width + 3) // 4):
+        for block in range((width + 3) // 4):  # HChaCha20 of four numbers is the key for the next, as in XChaCha20
             for lane in range(LANES):
                 row = min(first + lane, count - 1)
                 for i in range(4):

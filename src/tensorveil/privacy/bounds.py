@@ -1,7 +1,7 @@
 """Public bounds of values, and the clipping that makes them true."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,6 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, UnprovenError
 from tensorveil.privacy.noise.secret_words import RowWords
 from tensorveil.privacy.units import Unit
-
-if TYPE_CHECKING:
-    from tensorveil.data.shards import Sharded
 
 SMALLEST_WIDTH = 1e-200
 MOST_OBSERVATIONS = 2**30  # so that no sum of whole numbers leaves int64
@@ -130,8 +127,8 @@ class BoundedObservations(Where):
         return f"BoundedObservations({' x '.join(map(str, self.shape))}, unit {self.unit})"
 
 
-def check_public(observations: "Observations | Sharded", unit: Unit) -> None:
-    """Refuse observations whose shape, labels or merged values would tell what the unit keeps private."""
+def check_public(observations: Any, unit: Unit) -> None:
+    """Refuse observations, or shards, whose shape, labels or merged values would tell what the unit keeps private."""
     if unit.coordinates_public:
         return
     if observations.duplicates == "mean":

@@ -160,14 +160,13 @@ class Vault:
         by_name = {stage.name: stage for stage in stages}
         if len(by_name) != len(stages):
             raise InputError("stages must have different names, got one twice; rename it")
-        self._shards = tuple(shards)
+        self._shards = shards
         self._meter = _Meter(by_name, gaussian_coordinates)
         self._noise = noise
         self._engine: Engine = LocalEngine() if engine is None else engine
         self._prefix = ""
-        self.unit: Unit
-        self.shape: tuple[int, ...]
-        self.unit, self.shape = self._engine.map(attrgetter("unit", "shape"), self._shards[:1])[0]
+        facts: tuple[Unit, tuple[int, ...]] = self._engine.map(attrgetter("unit", "shape"), self._shards[:1])[0]
+        self.unit, self.shape = facts
 
     @property
     def pattern(self) -> Pattern:
@@ -177,9 +176,10 @@ class Vault:
                 f"coordinates must be public to be read, got the unit {self.unit}, which hides them; ask a query"
             )
         if self._meter.pattern is None:
-            where = _joined(self._engine.map(attrgetter("coordinates"), self._shards))
-            order = stable_order(tuple(where.T), self.shape)  # stable: observations of a cell keep theirs
-            where = where if len(self._shards) == 1 else where[order]
+            where, order = self._read(attrgetter("coordinates")), np.arange(0)
+            if len(self._shards) > 1:  # else they are in order
+                order = stable_order(tuple(where.T), self.shape)  # stable: observations of a cell keep theirs
+                where = where[order]
             self._meter.pattern = Pattern(where, self.shape, self.unit), order
         return self._meter.pattern[0]
 
@@ -194,8 +194,7 @@ class Vault:
 
     def residuals(self, offsets: ReleasedOffsets) -> Vault:
         """The same vault with every value replaced by its residual after released offsets."""
-        kept = self._engine.keep(partial(residual_shard, offsets=offsets), self._shards)
-        return self._view(tuple(kept), self._prefix)
+        return self._view(self._engine.keep(partial(residual_shard, offsets=offsets), self._shards), self._prefix)
 
     def answer(self, stage: str, query: Query, *, epsilon: float | None = None) -> Answer:
         """The sum of a query of one part, with noise; `epsilon` pays a part of a pure stage of one answer only."""
@@ -208,9 +207,8 @@ class Vault:
         sampled = [event for event in events if isinstance(event, SampledGaussianEvent)]
         if sampled and len(events) > 1:
             raise VaultError("a query of a sample of the units must have one part, got several")
-        summed = self._of_sample(query, sampled[0]) if sampled else self._engine.sum(query.of, self._shards)
-        totals = query.finish(summed)
-        return [self._noised(*part) for part in zip(totals, events, changes, strict=True)]
+        totals = self._of_sample(query, sampled[0]) if sampled else self._engine.sum(query.of, self._shards)
+        return [self._noised(*part) for part in zip(query.finish(totals), events, changes, strict=True)]
 
     def values(self, stage: str, query: Values) -> Answer:
         """One noisy number per observed value, in the order of the pattern, those of one cell in ascending order."""
@@ -252,17 +250,18 @@ class Vault:
             self._meter.pay(name, event, query)
         return events
 
-    def _read(self, function: Callable[..., Integers], *secrets: object) -> Integers:
-        """A function's numbers for all observations, in the order of the pattern, which has been read."""
-        whole = _joined(self._engine.map(function, self._shards, *secrets))
-        return whole if len(self._shards) == 1 or self._meter.pattern is None else whole[self._meter.pattern[1]]
+    def _read(self, function: Callable[..., NDArray[Any]], *secrets: object) -> NDArray[Any]:
+        """A function's numbers for all observations, in the order of the pattern if that has been read."""
+        parts, pattern = self._engine.map(function, self._shards, *secrets), self._meter.pattern
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return whole if len(parts) == 1 or pattern is None else whole[pattern[1]]
 
     def _of_sample(self, query: Query, event: SampledGaussianEvent) -> tuple[Integers, ...]:
         """What a Poisson sample of the units contributes: one secret coin per unit and answer."""
         coins = self._noise.coins(event.sampling_probability)
         return self._engine.sum(partial(_of_sample, query), self._shards, coins)
 
-    def _view(self, shards: tuple[Any, ...], prefix: str) -> Vault:
+    def _view(self, shards: Sequence[Any], prefix: str) -> Vault:
         view = object.__new__(Vault)
         view.__dict__.update(self.__dict__)
         view._shards, view._prefix = shards, prefix
@@ -290,20 +289,10 @@ class Vault:
         return Answer(values, law)
 
 
-def _sampled(shard: BoundedObservations, coins: Coins) -> BoundedObservations:
-    """The observations of the units whose coins are heads."""
-    if not shard.unit.whole_slices:
-        return shard.kept(coins.of(identities(shard.coordinates)))
-    mode = shard.unit.mode_number
-    return shard.kept(coins.of(np.arange(shard.shape[mode], dtype=np.uint32)[:, None])[shard.index(mode)])
-
-
 def _of_sample(query: Query, shard: BoundedObservations, coins: Coins) -> tuple[Integers, ...]:
-    return query.of(_sampled(shard, coins))
-
-
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if shard.unit.whole_slices:
+        return query.of(shard.kept(coins.of(shard.coordinates[:, [shard.unit.mode_number]])))
+    return query.of(shard.kept(coins.of(identities(shard.coordinates))))
 
 
 def _law(event: Event, change: Change, width: int) -> NoiseLaw:

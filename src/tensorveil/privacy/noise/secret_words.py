@@ -28,16 +28,12 @@ os.register_at_fork(after_in_child=_count_fork)
 @final
 @dataclass(frozen=True, repr=False)
 class RowWords:
-    """A secret word for each row of whole numbers, by ChaCha20 under a key of its own: a function of the row alone.
-
-    So a task on a shard that runs twice, or elsewhere, draws the same words, however the data are split. The key
-    travels to trusted workers in arguments of tasks; no text of this object shows it.
-    """
+    """A secret word for each row of whole numbers, the same in any task: ChaCha20 under a key that no text shows."""
 
     key: bytes
 
     def of(self, rows: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """One word per row; rows that differ have words of their own. All calls must be for one width of rows."""
+        """One word per row; rows that differ have words of their own. All rows under one key have one width."""
         words = np.empty(len(rows), dtype=np.uint64)
         random_words(np.ascontiguousarray(rows), np.frombuffer(self.key, dtype="<u4").astype(np.uint32), words)
         return words
@@ -53,9 +49,7 @@ class Coins:
 
     def of(self, rows: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Which rows have heads."""
-        if self.limit == 2**64:
-            return np.ones(len(rows), dtype=np.bool_)
-        return self.words.of(rows) < np.uint64(self.limit)
+        return self.words.of(rows) < np.uint64(self.limit) if self.limit < 2**64 else np.ones(len(rows), dtype=np.bool_)
 
 
 class SecretWords:
