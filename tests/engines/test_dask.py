@@ -19,6 +19,8 @@ from tensorveil.engines.local import LocalEngine
 from tensorveil.privacy.noise.source import NoiseSource
 
 distributed = pytest.importorskip("distributed")
+# its nannies live in this process: a warning of theirs, raised as an error, would keep a worker from being restarted
+pytestmark = pytest.mark.filterwarnings("default")
 
 BOUNDS = tv.Bounds(1, 5)
 SHAPE = (12, 6, 4)

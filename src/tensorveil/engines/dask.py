@@ -90,11 +90,10 @@ class Dask:
         """The results of a pass. Where its state died with all workers that had it, the pass is begun again."""
         cancelled: Any = import_module("distributed.client").FutureCancelledError
         for _ in range(TRIES):
-            futures = submit()
             try:
-                results: Sequence[Any] = self.client.gather(futures)
+                results: Sequence[Any] = self.client.gather(submit())
                 return results
-            except (CancelledError, cancelled):
+            except (CancelledError, cancelled, TimeoutError):  # of the last: no worker took the state in time
                 continue
         raise ClusterError(
             f"a pass must end on the cluster, got its state lost {TRIES} times with its workers; give them more memory"
