@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tensorveil.data.readers.files import read as read
     from tensorveil.data.scaling import BiScaling as BiScaling
     from tensorveil.data.scaling import MinMaxScaling as MinMaxScaling
+    from tensorveil.data.shards import Sharded as Sharded
+    from tensorveil.data.shards import open_shards as open_shards
+    from tensorveil.data.shards import write_shards as write_shards
+    from tensorveil.engines.dask import Dask as Dask
     from tensorveil.errors import BudgetError as BudgetError
     from tensorveil.errors import DivergenceError as DivergenceError
     from tensorveil.errors import InputError as InputError
@@ -70,6 +74,8 @@ _NAMES = {
     "tensorveil.data.observations": "Observations",
     "tensorveil.data.readers.files": "read",
     "tensorveil.data.scaling": "BiScaling MinMaxScaling",
+    "tensorveil.data.shards": "Sharded open_shards write_shards",
+    "tensorveil.engines.dask": "Dask",
     "tensorveil.errors": "BudgetError DivergenceError InputError SpentError TensorveilError UnprovenError",
     "tensorveil.inference.posterior.sampler": "Posterior",
     "tensorveil.mechanisms.gradient": "GradientPerturbation",

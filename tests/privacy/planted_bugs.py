@@ -38,8 +38,10 @@ from tensorveil.kernels.reference import gradients
 from tensorveil.mechanisms import input as input_perturbation
 from tensorveil.mechanisms import statistic
 from tensorveil.privacy import vault
+from tensorveil.privacy.bounds import clip, identities
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.channels import Channel
+from tensorveil.privacy.noise.secret_words import Coins
 from tensorveil.privacy.queries.contributions import CONTRIBUTION_STEPS
 from tensorveil.privacy.queries.gradients import RowGradients
 from tensorveil.privacy.queries.rows import own_rows
@@ -252,30 +254,30 @@ def shuffled_batch(count: int, probability: float, seed: int | None = None) -> n
 
 @planted(
     "batch not Poisson, in the vault",
-    "Vault._sampled",
+    "Vault._of_sample",
     "replay: steps without coins cost a whole step",
     lambda: replay_all(SAMPLED, tensor(), "value", 4.0, 1e-6),
     "Gaussian precision",
     slow=True,
 )
 def batch_not_poisson_in_the_vault(patch: Patch) -> None:
-    def shuffled(self, event):
-        share = event.sampling_probability
-        return tuple(shard.kept(shuffled_batch(len(shard), share, seed=0)) for shard in self._shards)
+    def shuffled(self, query, event):
+        (shard,) = self._shards
+        return query.of(shard.kept(shuffled_batch(len(shard), event.sampling_probability, seed=0)))
 
-    patch.setattr(vault.Vault, "_sampled", shuffled)
+    patch.setattr(vault.Vault, "_of_sample", shuffled)
 
 
 @planted(
     "batch not Poisson, in the source",
-    "NoiseSource.coins",
+    "Coins.of",
     "spread of the batch sizes of a fit",
     lambda: count_heads(),
     "spread like coins",
     slow=True,
 )
 def batch_not_poisson_in_the_source(patch: Patch) -> None:
-    patch.setattr(noise.NoiseSource, "coins", lambda self, count, probability: shuffled_batch(count, probability))
+    patch.setattr(Coins, "of", lambda self, rows: shuffled_batch(len(rows), self.limit / 2**64))
 
 
 @cache
@@ -291,12 +293,13 @@ def count_heads() -> None:
     sizes: list[int] = []
 
     class Listening(noise.NoiseSource):
-        def coins(self, count: int, probability: float) -> Any:
-            tossed = super().coins(count, probability)
-            sizes.append(int(tossed.sum()))
+        def coins(self, probability: float) -> Any:
+            tossed = super().coins(probability)
+            sizes.append(int(tossed.of(everybody).sum()))
             return tossed
 
     units, share = len(tensor()), 0.3
+    everybody = identities(clip(tensor(), BOUNDS, tv.Unit.entry(), bytes(32)).coordinates)
     tv.fit(tensor(), plan_of_many_batches(share), noise=Listening())
     spread = sum((size - share * units) ** 2 for size in sizes) / (units * share * (1 - share))
     chance = 2 * min(stats.chi2(len(sizes)).cdf(spread), stats.chi2(len(sizes)).sf(spread))

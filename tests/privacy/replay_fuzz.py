@@ -27,6 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,11 @@ from tensorveil.audit.replays import NoisyCall, ReplayError, _identical, _matche
 from tensorveil.engines.local import Engine
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.bounds import BoundedObservations, clip
+from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.noise.source import LARGEST_SUM
 from tensorveil.privacy.plan import Plan
 from tensorveil.privacy.units import KINDS
-from tensorveil.privacy.vault import Pattern, Receipt, Vault
+from tensorveil.privacy.vault import Pattern, Receipt, Vault, _of_sample
 
 PAIRS_OF_A_PLAN = 6
 PLANS_TRIED = 8  # before a mechanism and a unit are given up: some have no theorem, others not with such options
@@ -66,11 +67,10 @@ class Player(_Recorder):
         self.vault: Vault | None = None
         self.to_the_end = False
 
-    def coins(self, count: int, probability: float) -> np.ndarray:
+    def coins(self, probability: float) -> Any:
         if self._recorded is not None or self.bent == "drawn":
-            return super().coins(count, probability)
-        self.calls.append(NoisyCall("coins", np.empty(0), {"probability": probability}, np.ones(count, dtype=np.bool_)))
-        return np.ones(count, dtype=np.bool_)
+            return super().coins(probability)
+        return super().coins(1.0)
 
     def _laplace_steps(self, scale: float, count: int) -> np.ndarray:
         return np.rint(self.rng.laplace(0.0, scale, count)).astype(np.int64)  # any noise will do, and this is fast
@@ -128,11 +128,16 @@ class UnitsApart:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 
-    def map(self, function: Callable[[Any], Any], shards: Sequence[BoundedObservations]) -> list[Any]:
-        return [function(shard) for shard in shards]
+    def map(self, function: Callable[..., Any], shards: Sequence[Any], *secrets: object) -> list[Any]:
+        return [function(shard, *secrets) for shard in shards]
 
-    def sum(self, function: Callable[[Any], Any], shards: Sequence[BoundedObservations]) -> tuple[np.ndarray, ...]:
+    def keep(self, function: Callable[..., Any], shards: Sequence[Any], *secrets: object) -> list[Any]:
+        return self.map(function, shards, *secrets)
+
+    def sum(self, function: Any, shards: Sequence[Any], *coins: Any) -> tuple[np.ndarray, ...]:
         (shard,) = shards
+        if coins:  # a coin is for a place in the whole data, so that the sample is taken first
+            shard, function = _of_sample(SimpleNamespace(of=lambda kept: kept), shard, *coins), function.args[0].of
         together = function(shard)
         units = shard.index(shard.unit.mode_number) if shard.unit.whole_slices else np.arange(len(shard))
         own = units == (pick(self.rng, units) if len(units) else 0)

@@ -252,9 +252,20 @@ def test_noise_does_not_depend_on_the_size_of_blocks(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("probability", [1e-3, 0.3, 0.999])
 def test_coins(probability: float) -> None:
-    coins = NoiseSource(9).coins(1_000_000, probability)
+    units = np.arange(1_000_000, dtype=np.uint32)[:, None]
+    coins = NoiseSource(9).coins(probability).of(units)
     assert stats.binomtest(int(coins.sum()), 1_000_000, probability).pvalue > UNLIKELY
-    assert NoiseSource(9).coins(100, 1.0).all()
+    assert NoiseSource(9).coins(1.0).of(units[:100]).all()
+
+
+def test_no_text_of_secret_words_shows_their_key() -> None:
+    coins = NoiseSource(9).coins(0.5)
+    key = coins.words.key
+    for text in (repr(coins), str(coins), f"{coins.words!r} {coins.words}"):
+        assert repr(key)[2:8] not in text
+        assert key.hex()[:8] not in text
+    source = NoiseSource()
+    assert source.coins(0.5).words.key != source.coins(0.5).words.key  # fresh for every answer
 
 
 @pytest.mark.parametrize("method", ["laplace", "gaussian", "rows"])
@@ -309,8 +320,8 @@ WRONG: list[tuple[str, Callable[[NoiseSource], object]]] = [
     ("change the grid", lambda s: s.rows(PAIRS, grid=2.0**-51, sensitivity=1.0, epsilon=1.0)),
     ("symbols", lambda s: s.channel(np.array([2]), TWO_LEVELS)),
     ("symbols", lambda s: s.channel(np.array([-1]), TWO_LEVELS)),
-    ("probability", lambda s: s.coins(3, 1.5)),
-    ("probability", lambda s: s.coins(3, 0.0)),
+    ("probability", lambda s: s.coins(1.5)),
+    ("probability", lambda s: s.coins(0.0)),
 ]
 
 

@@ -161,9 +161,9 @@ def test_the_certificate_names_them_and_verify_misses_a_sentence_that_was_left_o
 
 def test_features_change_no_price_and_no_noise(films):
     class Recorder(NoiseSource):
-        def channel(self, symbols, channel):
-            seen.append((symbols.copy(), channel.epsilon))
-            return super().channel(symbols, channel)
+        def symbols(self, read, query, channel):
+            seen.append((read(query.of), channel.epsilon))
+            return super().symbols(read, query, channel)
 
     observations, _ = rated()
     seen, prices = [], []

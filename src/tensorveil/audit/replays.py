@@ -7,8 +7,10 @@ what was declared. (Handing over the noise *draws* instead would compare runs wh
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -19,11 +21,14 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import TensorveilError
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.bounds import clip
+from tensorveil.privacy.bounds import clip, identities
 from tensorveil.privacy.noise.channels import Channel
+from tensorveil.privacy.noise.secret_words import Coins, RowWords
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan
+from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.release.fitting import fit
+from tensorveil.release.release import Release
 
 TOLERANCE = 1e-9  # relative: sums of square roots
 
@@ -57,10 +62,29 @@ class Replay:
         return max(self.used, default=0.0)
 
 
+Matched = dict[tuple[int, ...], tuple[int, ...] | None]
+
+
+@final
+@dataclass(frozen=True)
+class MatchedCoins:
+    """The coins of an earlier run, with heads, or the coins of other units, for the units that `matched` names."""
+
+    earlier: Coins
+    matched: Matched
+
+    def of(self, rows: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Which rows have heads."""
+        taken = [self.matched.get(row, row) for row in map(tuple, rows.tolist())]
+        others = [row if other is None else other for row, other in zip(rows.tolist(), taken, strict=True)]
+        tossed = self.earlier.of(np.array(others, dtype=np.uint32).reshape(rows.shape))
+        return tossed | np.array([other is None for other in taken], dtype=np.bool_)
+
+
 class _Recorder(NoiseSource):
     """Records every call; handed an earlier recording, it answers with that one's outputs.
 
-    `matched` says which earlier coin each unit gets, -1 being heads; None: its own.
+    `matched` says which unit's earlier coin a unit gets, None being heads; units that it does not name get their own.
     """
 
     def __init__(
@@ -68,11 +92,11 @@ class _Recorder(NoiseSource):
         seed: int,
         recorded: list[NoisyCall] | None = None,
         fresh_coins: bool = False,
-        matched: Integers | None = None,
+        matched: Matched | None = None,
     ) -> None:
         super().__init__(seed)
         self._fresh_coins = fresh_coins
-        self._matched = matched
+        self._matched = matched or {}
         self.calls: list[NoisyCall] = []
         self._recorded = recorded
 
@@ -85,19 +109,18 @@ class _Recorder(NoiseSource):
     def rows(self, statistic: Integers, **parameters: Any) -> Floats:
         return np.asarray(self._answer("rows", statistic, parameters, super().rows))
 
-    def channel(self, symbols: Integers, channel: Channel) -> Integers:
-        draw = super().channel
-        return np.asarray(self._answer("channel", symbols, {"channel": channel}, lambda one, **_: draw(one, channel)))
+    def symbols(self, read: Callable[..., Integers], query: Symbols, channel: Channel) -> Integers:
+        def draw(levels: Integers, **_: Any) -> Integers:
+            return read(partial(query.draw, channel=channel), RowWords(super(_Recorder, self).key()))
 
-    def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
+        return np.asarray(self._answer("channel", read(query.of), {"channel": channel}, draw))
+
+    def coins(self, probability: float) -> Any:
         """Coins are secret, not released: both runs get the same for the units they share, an added unit gets heads."""
         if self._recorded is None or self._fresh_coins:
-            tossed = super().coins(count, probability)
+            tossed: Any = Coins(RowWords(super().key()), int(math.ldexp(probability, 64)))
         else:
-            earlier = np.asarray(self._next("coins").output)
-            tossed = earlier if self._matched is None else np.append(earlier, True)[self._matched]
-            if len(tossed) != count:
-                raise ReplayError(f"call {len(self.calls)} must toss a coin per unit, got {count} for {len(tossed)}")
+            tossed = MatchedCoins(self._next("coins").output, self._matched)
         self.calls.append(NoisyCall("coins", np.empty(0), {"probability": probability}, tossed))
         return tossed
 
@@ -120,8 +143,12 @@ class _Recorder(NoiseSource):
         return output.copy() if isinstance(output, np.ndarray) else output
 
 
-def replay(observations: Observations, neighbour: Observations, plan: Plan, seed: int = 0) -> Replay:
+def replay(
+    observations: Observations, neighbour: Observations, plan: Plan, seed: int = 0, run: Callable[..., Release] = fit
+) -> Replay:
     """Run the plan on the observations, hand its noisy outputs to a run on the neighbour, and compare.
+
+    `run` is called as `fit` is, with `noise`; another one may run the plan elsewhere, e.g. on a cluster.
 
     Raises
     ------
@@ -129,16 +156,16 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
         releases are not the same bit for bit
     """
     first = _Recorder(seed)
-    release = fit(observations, plan, noise=first)
+    release = run(observations, plan, noise=first)
     second = _Recorder(seed, first.calls, matched=_matched(observations, neighbour, plan))
-    other = fit(neighbour, plan, noise=second)
+    other = run(neighbour, plan, noise=second)
     if len(first.calls) != len(second.calls):
         raise ReplayError(f"both runs must make one number of calls, got {len(first.calls)} and {len(second.calls)}")
     used = tuple(_share(place, *pair) for place, pair in enumerate(zip(first.calls, second.calls, strict=True)))
     _compare_costs(first.calls, second.calls, plan, _cells(observations, plan, first.calls))
     if any(call.kind == "coins" for call in first.calls):
         other_coins = _Recorder(seed + 1, first.calls, fresh_coins=True)
-        if not _identical(release.model, fit(observations, plan, noise=other_coins).model):
+        if not _identical(release.model, run(observations, plan, noise=other_coins).model):
             raise ReplayError(
                 "sampling coins must stay secret, got a release that depends on them besides noisy outputs"
             )
@@ -147,25 +174,29 @@ def replay(observations: Observations, neighbour: Observations, plan: Plan, seed
     return Replay(used, tuple(first.calls))
 
 
-def _matched(observations: Observations, neighbour: Observations, plan: Plan) -> Integers | None:
-    """For each observation of the neighbour, the place of the same one among the observations.
+def _matched(observations: Observations, neighbour: Observations, plan: Plan) -> Matched | None:
+    """For each observation of the neighbour, the identity of the same one among the observations.
 
-    Places are those after `clip`, by which coins of single observations are tossed. A replaced value has the place of
-    the value that it replaces, an added observation has -1. None: coins are of whole slices, or there are none.
+    Identities are those after `clip`, by which coins of single observations are tossed. A replaced value has that of
+    the value that it replaces, an added observation None. None: coins are of whole slices, or there are none.
     """
     request = plan.request
     if request.unit.whole_slices or not any(isinstance(event, SampledGaussianEvent) for event in plan.events):
         return None
     mine, theirs = (
-        [(*cell, step) for cell, step in zip(data.coordinates.tolist(), data.steps.tolist(), strict=True)]
+        [
+            (tuple(row), step)
+            for row, step in zip(identities(data.coordinates).tolist(), data.steps.tolist(), strict=True)
+        ]
         for data in (clip(one, request.bounds, request.unit, bytes(32)) for one in (observations, neighbour))
     )
-    places = defaultdict(list)
-    for place, observation in enumerate(mine):
-        places[observation].append(place)
-    matched = [places[observation].pop() if places[observation] else -1 for observation in theirs]
-    others = [place for equal in places.values() for place in equal]
-    return np.array([others.pop() if place < 0 and others else place for place in matched])
+    alike = defaultdict(list)  # observations of one cell and value
+    for row, step in mine:
+        alike[*row[:-1], step].append(row)
+    equal = [(row, alike[*row[:-1], step]) for row, step in theirs]
+    matched = {row: found.pop() if found else None for row, found in equal}
+    others = [row for found in alike.values() for row in found]
+    return {row: others.pop() if found is None and others else found for row, found in matched.items()}
 
 
 def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:

@@ -9,6 +9,7 @@ import typer
 from tensorveil import __version__
 from tensorveil.cli.audit import audit
 from tensorveil.cli.complete import complete
+from tensorveil.cli.data.shard import shard
 from tensorveil.cli.demo import demo
 from tensorveil.cli.ledger import ledger_app
 from tensorveil.cli.local.protocol import protocol
@@ -49,6 +50,7 @@ def options(
 
 
 app.command(cls=OptionCommand, short_help="From a file to a private release: plan, price, run, report.")(complete)
+app.command(cls=OptionCommand, short_help="Split data into shards, for a cluster or for more rows than memory.")(shard)
 app.command(
     cls=OptionCommand, short_help="Predict the cells listed in a file, or find the best cells for given labels."
 )(predict)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tensorveil.cli.console import print_json, progress_bar, say
-from tensorveil.cli.job import OPTIONS, TYPED, Job, job_of
+from tensorveil.cli.job import ENGINES, OPTIONS, Job, job_of, signature_with
 from tensorveil.errors import InputError
 
 if TYPE_CHECKING:
     from tensorveil.data.observations import Observations
+    from tensorveil.data.shards import Sharded
+    from tensorveil.engines.local import Engine
     from tensorveil.mechanisms.base import Mechanism
     from tensorveil.privacy.plan import Plan
 
@@ -57,23 +59,13 @@ def complete(
     run_job(job, plan_only=plan_only, as_json=as_json)
 
 
-def _signature() -> inspect.Signature:
-    """What the command line reads: the options of a job, then those of the command itself."""
-    own = inspect.signature(complete, eval_str=True)
-    given = []
-    for name, option in OPTIONS.items():
-        told = (typer.Argument if name == "input" else typer.Option)(None, help=option.metadata["help"])
-        typed = TYPED[option.metadata["reader"]]
-        given.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=told, annotation=typed))
-    return own.replace(parameters=[*given, *list(own.parameters.values())[:-1]])
-
-
-vars(complete)["__signature__"] = _signature()
+vars(complete)["__signature__"] = signature_with(complete, OPTIONS)
 
 
 def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     """Read the data, plan, show the cost, fit, save and report."""
     from tensorveil import checks
+    from tensorveil.data.shards import Sharded
     from tensorveil.mechanisms.auto import FAMILIES, NAMES
     from tensorveil.mechanisms.local.answers import LocalAnswers
     from tensorveil.mechanisms.local.protocols import expected_of
@@ -82,6 +74,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     from tensorveil.release.fitting import fit, plan
     from tensorveil.release.ledger.ledger import Ledger
     from tensorveil.release.ledger.paying import counted_as_spent
+    from tensorveil.release.memory import traffic
     from tensorveil.release.saving import check_target
 
     started = time.monotonic()
@@ -89,11 +82,14 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     mechanism = _mechanism(job)
     if isinstance(mechanism, str):
         checks.choice("mechanism", mechanism, NAMES)
+    checks.choice("engine", job.engine, ENGINES)
     family, bounds, unit = job.family, Bounds(*job.bounds), Unit.of(job.unit)
     ledger = None if job.ledger is None else Ledger(job.ledger)
     if job.out is not None:
         check_target(job.out)
     observations = _read(job)
+    if job.engine == "dask" and not isinstance(observations, Sharded):
+        raise InputError("--engine dask must be for a folder of shards, got a file; write one with tensorveil shard")
     planned = plan(
         observations,
         family,
@@ -109,12 +105,22 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     say(str(planned), aside=as_json)
     if isinstance(mechanism, LocalAnswers):
         say(str(expected_of(mechanism.protocol)), aside=as_json)
+    if isinstance(observations, Sharded):
+        say(traffic(planned, observations), aside=as_json)
     if plan_only or job.out is None:
         if as_json:
             print_json(_told(planned))
         return
-    with progress_bar() as progress:
-        release = fit(observations, planned, seed=job.seed, progress=progress, ledger=ledger, dataset=job.dataset)
+    with _engine(job, observations) as engine, progress_bar() as progress:
+        release = fit(
+            observations,
+            planned,
+            seed=job.seed,
+            progress=progress,
+            ledger=ledger,
+            dataset=job.dataset,
+            engine=engine,
+        )
         progress("writing model, certificate and report", 0, 1)
         with counted_as_spent(release.ledger):
             release.save(job.out)
@@ -139,9 +145,24 @@ def _mechanism(job: Job) -> Mechanism | str:
     return LocalAnswers(LocalProtocol.load(job.protocol), job.person)
 
 
-def _read(job: Job) -> Observations:
-    from tensorveil.data.readers.files import read
+def _engine(job: Job, data: Observations | Sharded) -> AbstractContextManager[Engine | None]:
+    if job.engine == "local":
+        return nullcontext()
+    from tensorveil.engines.dask import cluster
 
+    return cluster(job.scheduler, len(data) * (8 + 4 * len(data.shape)))
+
+
+def _read(job: Job) -> Observations | Sharded:
+    from tensorveil.data.readers.files import read
+    from tensorveil.data.shards import is_sharded
+    from tensorveil.release.fitting import opened
+
+    if is_sharded(job.input):
+        given = [name for name in ("format", "columns", "bin", "labels", "public_labels") if getattr(job, name)]
+        if given:
+            raise InputError(f"--{given[0]} must be left out for a folder of shards, got one; the manifest states it")
+        return opened(job.input, job.modes, job.value, job.shape)
     with progress_bar() as progress:
         progress(f"reading {job.input.name}", 0, 1)
         return read(

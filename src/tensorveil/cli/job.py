@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
+
+import typer
 
 from tensorveil.errors import InputError
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 Reader = Callable[[Any], Any]
 
 STATED_BY_PROTOCOL = ("bounds", "unit", "epsilon", "delta", "at_most", "mechanism", "ledger", "dataset", "seed")
+ENGINES = ("local", "dask")
 REQUIRED = ("input", "modes", "value", "bounds", "unit", "epsilon")
 
 
@@ -103,7 +107,7 @@ class Job:
     A field is an option and a name in the configuration file: its reader checks the value, wherever it comes from.
     """
 
-    input: Path = _option(_path, "Input file: CSV, TSV, Parquet (file or folder), .tns, .npz or .mat.", MISSING)  # noqa: RUF009
+    input: Path = _option(_path, "Input: CSV, TSV, Parquet (file or folder), .tns, .npz, .mat, or shards.", MISSING)  # noqa: RUF009
     modes: tuple[str, ...] | None = _option(_names, "Names of the columns that are the modes, e.g. user,film,day.")
     value: str | None = _option(_text, "Name of the column that holds the values.")
     bounds: tuple[float, float] = _option(
@@ -148,6 +152,10 @@ class Job:
         _text, "With --protocol: the mode of people; the guarantee then covers all answers of one."
     )
     seed: int | None = _option(_whole, "Seed for experiments. A seeded release must not be published.")
+    engine: str = _option(_text, "local (the default) or dask, for a folder of shards (see tensorveil shard).", "local")
+    scheduler: str | None = _option(
+        _text, "With --engine dask: the address of the scheduler. Default: a cluster here, with one worker per core."
+    )
 
     @property
     def family(self) -> ModelFamily | str:
@@ -169,17 +177,39 @@ class Job:
 OPTIONS = {option.name: option for option in fields(Job)}
 
 
-def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
-    """The job from the options that were given and a configuration file; an option takes precedence over the file."""
-    asked = {**_config(config), **{name: found for name, found in given.items() if found not in (None, [], ())}}
+def signature_with(command: Callable[..., None], names: Iterable[str]) -> inspect.Signature:
+    """What the command line reads: some options of a job, then those of the command itself."""
+    own = inspect.signature(command, eval_str=True)
+    given = []
+    for name in names:
+        told = (typer.Argument if name == "input" else typer.Option)(None, help=OPTIONS[name].metadata["help"])
+        typed = TYPED[OPTIONS[name].metadata["reader"]]
+        given.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=told, annotation=typed))
+    return own.replace(parameters=[*given, *list(own.parameters.values())[:-1]])
+
+
+def parsed_options(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as their readers make them; those that were not given are left out."""
     parsed: dict[str, Any] = {}
     for name, found in asked.items():
+        if found in (None, [], ()):
+            continue
         try:
             parsed[name] = OPTIONS[name].metadata["reader"](found)
         except ValueError as error:
             raise InputError(f"{name.replace('_', '-')} must be {error}, got {found!r}; correct it") from None
+    return parsed
+
+
+def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
+    """The job from the options that were given and a configuration file; an option takes precedence over the file."""
+    from tensorveil.data.shards import is_sharded
+
+    asked = {**_config(config), **{name: found for name, found in given.items() if found not in (None, [], ())}}
+    parsed = parsed_options(asked)
     dense = parsed.get("format") in ("npz", "mat", "tns") or (
-        "input" in parsed and parsed["input"].suffix.lower() in (".npz", ".mat", ".tns")
+        "input" in parsed
+        and (parsed["input"].suffix.lower() in (".npz", ".mat", ".tns") or is_sharded(parsed["input"]))
     )
     if "protocol" in parsed:
         _fill_in(parsed)

@@ -19,6 +19,7 @@ from tensorveil.data import tables
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.files import read_table
 from tensorveil.data.readers.labels import coordinates_of
+from tensorveil.data.shards import Sharded
 from tensorveil.errors import InputError
 
 MOST_CATEGORIES = 100  # of one column; more are names rather than kinds
@@ -90,7 +91,7 @@ def public_inputs(features: Mapping[str, ArrayLike] | None) -> tuple[PublicInput
     return tuple(PublicInput(mode, one.name, one.columns, one.sha256) for mode, one in made.items())
 
 
-def features_for(observations: Observations, features: Mapping[str, Any]) -> dict[str, Features]:
+def features_for(observations: Observations | Sharded, features: Mapping[str, Any]) -> dict[str, Features]:
     """Features of modes, with one row per index of these observations.
 
     Parameters
@@ -152,7 +153,7 @@ def _features(given: Any, name: str, rows: int | None = None) -> Features:
     return made
 
 
-def _features_of(given: Any, observations: Observations, mode: int) -> Features:
+def _features_of(given: Any, observations: Observations | Sharded, mode: int) -> Features:
     name = observations.mode_names[mode]
     if isinstance(given, str | os.PathLike):
         return _from_file(Path(given), observations, mode)
@@ -162,7 +163,7 @@ def _features_of(given: Any, observations: Observations, mode: int) -> Features:
     return _features(given, name, observations.shape[mode])
 
 
-def _from_file(path: Path, observations: Observations, mode: int) -> Features:
+def _from_file(path: Path, observations: Observations | Sharded, mode: int) -> Features:
     name = observations.mode_names[mode]
     if path.suffix.lower() not in (".csv", ".tsv", ".parquet", ".pq"):
         raise InputError(f"features of {name!r} must be in a .csv, .tsv or .parquet file, got {path.name}; convert it")
@@ -177,7 +178,9 @@ def _from_file(path: Path, observations: Observations, mode: int) -> Features:
     return Features(matrix, columns, path.name, hashlib.sha256(contents).hexdigest())
 
 
-def _matched(table: pa.Table, observations: Observations, mode: int, source: str) -> tuple[Floats, tuple[str, ...]]:
+def _matched(
+    table: pa.Table, observations: Observations | Sharded, mode: int, source: str
+) -> tuple[Floats, tuple[str, ...]]:
     """The rows of a table in the order of the mode's indices, encoded, and the names of the columns."""
     name, size = observations.mode_names[mode], observations.shape[mode]
     told = table.column_names

@@ -3,26 +3,28 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, final
+from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
 
 from tensorveil.arrays import Integers
 from tensorveil.kernels.cores import available_cores
 
-Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 Parts = tuple[Integers, ...]
 
 
 class Engine(Protocol):
-    """The two verbs that a vault needs from the place where its shards live."""
+    """The verbs that a vault needs from the place where its shards live. Secrets are handed on, never kept or shown."""
 
-    def map(self, function: Callable[[Shard], Result], shards: Sequence[Shard]) -> list[Result]:
+    def map(self, function: Callable[..., Result], shards: Sequence[Any], *secrets: object) -> list[Result]:
         """The function of every shard, in the order of the shards."""
 
-    def sum(self, function: Callable[[Shard], Parts], shards: Sequence[Shard]) -> Parts:
+    def sum(self, function: Callable[..., Parts], shards: Sequence[Any], *secrets: object) -> Parts:
         """The sum over shards of the function's arrays of whole numbers, part by part."""
+
+    def keep(self, function: Callable[..., Any], shards: Sequence[Any], *secrets: object) -> Sequence[Any]:
+        """The function of every shard as new shards, which stay where the work runs."""
 
 
 @final
@@ -36,16 +38,18 @@ class LocalEngine:
     (array([11, 22]),)
     """
 
-    def map(self, function: Callable[[Shard], Result], shards: Sequence[Shard]) -> list[Result]:
+    def map(self, function: Callable[..., Result], shards: Sequence[Any], *secrets: object) -> list[Result]:
         """The function of every shard, in the order of the shards."""
         if len(shards) == 1:
-            return [function(shards[0])]
+            return [function(shards[0], *secrets)]
         with ThreadPoolExecutor(available_cores()) as threads:
-            return list(threads.map(function, shards))
+            return list(threads.map(lambda shard: function(shard, *secrets), shards))
 
-    def sum(self, function: Callable[[Shard], Parts], shards: Sequence[Shard]) -> Parts:
+    keep = map
+
+    def sum(self, function: Callable[..., Parts], shards: Sequence[Any], *secrets: object) -> Parts:
         """The sum over shards, exact in whole numbers: neither the split nor the order of the shards matters."""
-        first, *others = self.map(function, shards)
+        first, *others = self.map(function, shards, *secrets)
         totals = tuple(np.array(part) for part in first)
         for parts in others:
             for total, part in zip(totals, parts, strict=True):

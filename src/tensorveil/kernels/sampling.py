@@ -1,4 +1,4 @@
-"""Exact whole-number noise from blocks of random words; nothing here draws randomness.
+"""Exact whole-number noise from blocks of random words, and words for rows; nothing here draws randomness.
 
 Both laws are built alike. A magnitude m = U + D V, D = 2^shift, has a weight that splits:
 
@@ -24,6 +24,8 @@ from tensorveil.arrays import Floats, Integers
 from tensorveil.kernels.compiling import compiled
 
 Words = NDArray[np.uint64]
+CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)  # of ChaCha20
+LANES = 16  # states of ChaCha20 side by side: as many as a vector register may hold
 
 LARGEST = 2**62  # magnitudes saturate here; noise/source.py says why this is post-processing
 TAYLOR_TERMS = 18  # x <= 0.62 always: the first term left out is below 2^-60
@@ -262,3 +264,46 @@ def add_on_grid(statistic: Integers, noise: Integers, grid: float, limit: int, r
     for i in range(statistic.size):
         total = min(max(statistic[i], -limit), limit) + noise[i]  # [L7]
         released[i] = min(max(total, -limit), limit) * grid
+
+
+@compiled
+def quarter_rounds(x: NDArray[np.uint32], i: int, j: int, k: int, m: int) -> None:
+    """ChaCha's quarter round on the words i, j, k and m of every state."""
+    for lane in range(LANES):
+        a, b, c, d = x[i * LANES + lane], x[j * LANES + lane], x[k * LANES + lane], x[m * LANES + lane]
+        for left, right in ((16, 12), (8, 7)):
+            a = np.uint32(a + b)
+            d = np.uint32(d ^ a)
+            d = np.uint32(np.uint32(d << np.uint32(left)) | np.uint32(d >> np.uint32(32 - left)))
+            c = np.uint32(c + d)
+            b = np.uint32(b ^ c)
+            b = np.uint32(np.uint32(b << np.uint32(right)) | np.uint32(b >> np.uint32(32 - right)))
+        x[i * LANES + lane], x[j * LANES + lane], x[k * LANES + lane], x[m * LANES + lane] = a, b, c, d
+
+
+@compiled
+def random_words(rows: NDArray[np.uint32], key: NDArray[np.uint32], words: NDArray[np.uint64]) -> None:
+    """words[w] = the first 64 bits of the block of ChaCha20 (RFC 8439), row w in the place of counter and nonce."""
+    count, width = rows.shape
+    x = np.empty(16 * LANES, dtype=np.uint32)
+    for first in range(0, count, LANES):
+        for block in range((width + 3) // 4):  # HChaCha20 of four numbers is the key for the next, as in XChaCha20
+            for lane in range(LANES):
+                row = min(first + lane, count - 1)
+                for i in range(4):
+                    x[(4 + i) * LANES + lane] = x[i * LANES + lane] if block else key[i]
+                    x[(8 + i) * LANES + lane] = x[(12 + i) * LANES + lane] if block else key[4 + i]
+                    x[(12 + i) * LANES + lane] = rows[row, 4 * block + i] if 4 * block + i < width else 0
+                    x[i * LANES + lane] = CONSTANTS[i]
+            for _ in range(10):
+                quarter_rounds(x, 0, 4, 8, 12)
+                quarter_rounds(x, 1, 5, 9, 13)
+                quarter_rounds(x, 2, 6, 10, 14)
+                quarter_rounds(x, 3, 7, 11, 15)
+                quarter_rounds(x, 0, 5, 10, 15)
+                quarter_rounds(x, 1, 6, 11, 12)
+                quarter_rounds(x, 2, 7, 8, 13)
+                quarter_rounds(x, 3, 4, 9, 14)
+        for lane in range(min(LANES, count - first)):
+            low, high = np.uint32(x[lane] + CONSTANTS[0]), np.uint32(x[LANES + lane] + CONSTANTS[1])
+            words[first + lane] = np.uint64(low) | np.uint64(high) << np.uint64(32)

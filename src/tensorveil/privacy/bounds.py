@@ -11,7 +11,7 @@ from tensorveil.arrays import Floats, Integers
 from tensorveil.data.cells import places_in_cells, stable_order
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, UnprovenError
-from tensorveil.kernels import hashing
+from tensorveil.privacy.noise.secret_words import RowWords
 from tensorveil.privacy.units import Unit
 
 SMALLEST_WIDTH = 1e-200
@@ -86,6 +86,11 @@ class Where:
         return self.coordinates[:, mode].astype(np.int64)
 
 
+def identities(coordinates: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Coordinates, sorted, and the place within the cell: one row per observation, no two alike."""
+    return np.column_stack([coordinates, places_in_cells(coordinates).astype(np.uint32)])
+
+
 @final
 @dataclass(frozen=True)
 class BoundedObservations(Where):
@@ -115,12 +120,15 @@ class BoundedObservations(Where):
         """The chosen observations, in the same order."""
         return replace(self, coordinates=self.coordinates[chosen], steps=self.steps[chosen], layouts={})
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "layouts": {}}  # another process makes its own
+
     def __repr__(self) -> str:
         return f"BoundedObservations({' x '.join(map(str, self.shape))}, unit {self.unit})"
 
 
-def check_public(observations: Observations, unit: Unit) -> None:
-    """Refuse observations whose shape, labels or merged values would tell what the unit keeps private."""
+def check_public(observations: Any, unit: Unit) -> None:
+    """Refuse observations, or shards, whose shape, labels or merged values would tell what the unit keeps private."""
     if unit.coordinates_public:
         return
     if observations.duplicates == "mean":
@@ -165,19 +173,8 @@ def clip(observations: Observations, bounds: Bounds, unit: Unit, key: bytes) -> 
 
 def _kept(coordinates: NDArray[np.uint32], unit: Unit, key: bytes) -> NDArray[np.bool_]:
     """Which observations, sorted by cell, are kept: of every slice the `at_most` with the smallest hashes."""
-    hashes = _hashed(coordinates, key)
-    places = places_in_cells(coordinates)
-    later = np.flatnonzero(places)  # observations that are not the first of their cell get hashes of their own
-    hashes[later] = _hashed(np.column_stack([coordinates[later], places[later].astype(np.uint32)]), key)
     slices = coordinates[:, unit.mode_number]
-    order = np.lexsort((hashes, slices))
+    order = np.lexsort((RowWords(key).of(identities(coordinates)), slices))
     kept = np.zeros(len(coordinates), dtype=np.bool_)
     kept[order] = places_in_cells(slices[order, None]) < (unit.at_most or 0)
     return kept
-
-
-def _hashed(rows: NDArray[np.uint32], key: bytes) -> NDArray[np.uint64]:
-    words = np.frombuffer(key[:16], dtype="<u8").astype(np.uint64)
-    hashes = np.empty(len(rows), dtype=np.uint64)
-    hashing.hash_rows(np.ascontiguousarray(rows), words[0], words[1], hashes)
-    return hashes

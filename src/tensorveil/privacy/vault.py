@@ -7,20 +7,23 @@ its plan has priced, whatever the mechanism does (docs/proofs/vault.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
+from operator import attrgetter
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.arrays import Floats, Integers
+from tensorveil.data.cells import stable_order
 from tensorveil.engines.local import Engine, LocalEngine
 from tensorveil.errors import InputError, UnprovenError, VaultError
 from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
-from tensorveil.privacy.bounds import BoundedObservations, Where
+from tensorveil.privacy.bounds import BoundedObservations, Where, identities
 from tensorveil.privacy.noise.laws import Law, NoiseLaw
 from tensorveil.privacy.noise.source import LARGEST_SUM, NoiseSource, grid_for
 from tensorveil.privacy.queries.base import LAW_OF_NORM, Change, Norm, PaidStage, Query, ReleasedOffsets, residual_shard
@@ -29,6 +32,7 @@ from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:  # the vault takes any query; these name what some of its methods ask of one
     from tensorveil.privacy.noise.channels import Channel
+    from tensorveil.privacy.noise.secret_words import Coins
     from tensorveil.privacy.queries.values.symbols import Symbols
     from tensorveil.privacy.queries.values.values import Values
 
@@ -86,6 +90,7 @@ class _Meter:
     gaussian_coordinates: int
     spent: dict[str, Fraction] = field(default_factory=dict)  # in answers, of pure stages in epsilon
     receipts: list[Receipt] = field(default_factory=list)
+    pattern: tuple[Pattern, Integers] | None = None  # and, for each of its rows, the place in the shards' order
     lock: Lock = field(default_factory=Lock)  # two threads must not pay with the same budget
 
     def due(self, name: str, law: Law, unit: Unit, theorem: str, epsilon: float | None) -> tuple[PaidStage, Event]:
@@ -140,13 +145,13 @@ class _Meter:
 class Vault:
     """Shards of clipped observations, a source of noise, and the unpaid stages of a plan.
 
-    Under slice units all observations of one slice lie in one shard. `gaussian_coordinates` is how many numbers may get
-    Gaussian noise in all.
+    The engine knows where the shards are. Each cell lies in one of them and, under slice units, each slice.
+    `gaussian_coordinates` is how many numbers may get Gaussian noise in all.
     """
 
     def __init__(
         self,
-        shards: Sequence[BoundedObservations],
+        shards: Sequence[Any],
         stages: Sequence[PaidStage],
         gaussian_coordinates: int,
         noise: NoiseSource,
@@ -155,13 +160,13 @@ class Vault:
         by_name = {stage.name: stage for stage in stages}
         if len(by_name) != len(stages):
             raise InputError("stages must have different names, got one twice; rename it")
-        self._shards = tuple(shards)
+        self._shards = shards
         self._meter = _Meter(by_name, gaussian_coordinates)
         self._noise = noise
         self._engine: Engine = LocalEngine() if engine is None else engine
         self._prefix = ""
-        self.unit = self._shards[0].unit
-        self.shape = self._shards[0].shape
+        facts: tuple[Unit, tuple[int, ...]] = self._engine.map(attrgetter("unit", "shape"), self._shards[:1])[0]
+        self.unit, self.shape = facts
 
     @property
     def pattern(self) -> Pattern:
@@ -170,8 +175,13 @@ class Vault:
             raise UnprovenError(
                 f"coordinates must be public to be read, got the unit {self.unit}, which hides them; ask a query"
             )
-        where = [shard.coordinates for shard in self._shards]
-        return Pattern(where[0] if len(where) == 1 else np.concatenate(where), self.shape, self.unit)
+        if self._meter.pattern is None:
+            where, order = self._read(attrgetter("coordinates")), np.arange(0)
+            if len(self._shards) > 1:  # else they are in order
+                order = stable_order(tuple(where.T), self.shape)  # stable: observations of a cell keep theirs
+                where = where[order]
+            self._meter.pattern = Pattern(where, self.shape, self.unit), order
+        return self._meter.pattern[0]
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
@@ -184,7 +194,7 @@ class Vault:
 
     def residuals(self, offsets: ReleasedOffsets) -> Vault:
         """The same vault with every value replaced by its residual after released offsets."""
-        return self._view(tuple(residual_shard(shard, offsets) for shard in self._shards), self._prefix)
+        return self._view(self._engine.keep(partial(residual_shard, offsets=offsets), self._shards), self._prefix)
 
     def answer(self, stage: str, query: Query, *, epsilon: float | None = None) -> Answer:
         """The sum of a query of one part, with noise; `epsilon` pays a part of a pure stage of one answer only."""
@@ -197,16 +207,15 @@ class Vault:
         sampled = [event for event in events if isinstance(event, SampledGaussianEvent)]
         if sampled and len(events) > 1:
             raise VaultError("a query of a sample of the units must have one part, got several")
-        shards = self._sampled(sampled[0]) if sampled else self._shards
-        totals = query.finish(self._engine.sum(query.of, shards))
-        return [self._noised(*part) for part in zip(totals, events, changes, strict=True)]
+        totals = self._of_sample(query, sampled[0]) if sampled else self._engine.sum(query.of, self._shards)
+        return [self._noised(*part) for part in zip(query.finish(totals), events, changes, strict=True)]
 
     def values(self, stage: str, query: Values) -> Answer:
         """One noisy number per observed value, in the order of the pattern, those of one cell in ascending order."""
         pattern = self.pattern
         change = query.sensitivity(pattern)
         (event,) = self._paid([stage], query, (change,))
-        answer = self._noised(np.concatenate(self._engine.map(query.of, self._shards)), event, change)
+        answer = self._noised(self._read(query.of), event, change)
         return replace(answer, values=pattern.sorted_in_cells(answer.values))  # [L9]
 
     def symbols(self, stage: str, query: Symbols, channel: Channel, *, epsilon: float | None = None) -> Integers:
@@ -218,8 +227,7 @@ class Vault:
         if not isinstance(event, PureEvent) or Fraction(channel.epsilon) * changes > Fraction(event.epsilon):  # [L10]
             raise VaultError(f"stage {name!r} pays {event}, got {changes} symbols at {channel.epsilon} each")
         self._meter.pay(name, event, query)
-        parts = [query.draw(shard, channel, self._noise) for shard in self._shards]
-        return pattern.sorted_in_cells(np.concatenate(parts))  # [L9]
+        return pattern.sorted_in_cells(self._noise.symbols(self._read, query, channel))  # [L9]
 
     def _paid(
         self, stages: Sequence[str], query: Query | Values, changes: Sequence[Change], epsilon: float | None = None
@@ -242,19 +250,22 @@ class Vault:
             self._meter.pay(name, event, query)
         return events
 
-    def _view(self, shards: tuple[BoundedObservations, ...], prefix: str) -> Vault:
+    def _read(self, function: Callable[..., NDArray[Any]], *secrets: object) -> NDArray[Any]:
+        """A function's numbers for all observations, in the order of the pattern if that has been read."""
+        parts, pattern = self._engine.map(function, self._shards, *secrets), self._meter.pattern
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return whole if len(parts) == 1 or pattern is None else whole[pattern[1]]
+
+    def _of_sample(self, query: Query, event: SampledGaussianEvent) -> tuple[Integers, ...]:
+        """What a Poisson sample of the units contributes: one secret coin per unit and answer."""
+        coins = self._noise.coins(event.sampling_probability)
+        return self._engine.sum(partial(_of_sample, query), self._shards, coins)
+
+    def _view(self, shards: Sequence[Any], prefix: str) -> Vault:
         view = object.__new__(Vault)
         view.__dict__.update(self.__dict__)
         view._shards, view._prefix = shards, prefix
         return view
-
-    def _sampled(self, event: SampledGaussianEvent) -> tuple[BoundedObservations, ...]:
-        """Shards with the observations of a Poisson sample of the units: one secret coin per unit and answer."""
-        share = event.sampling_probability
-        if self.unit.whole_slices:
-            chosen = self._noise.coins(self.shape[self.unit.mode_number], share)
-            return tuple(shard.kept(chosen[shard.index(self.unit.mode_number)]) for shard in self._shards)
-        return tuple(shard.kept(self._noise.coins(max(len(shard), 1), share)[: len(shard)]) for shard in self._shards)
 
     def _noised(self, total: Integers, event: Event, change: Change) -> Answer:
         law = _law(event, change, total.shape[-1] if total.ndim > 1 else 1)
@@ -276,6 +287,12 @@ class Vault:
             finer = np.clip(total, -limit, limit) * np.int64(factor)
             values = self._noise.gaussian(finer, grid=grid, sensitivity=change.bound, noise_std=law.scale)
         return Answer(values, law)
+
+
+def _of_sample(query: Query, shard: BoundedObservations, coins: Coins) -> tuple[Integers, ...]:
+    if shard.unit.whole_slices:
+        return query.of(shard.kept(coins.of(shard.coordinates[:, [shard.unit.mode_number]])))
+    return query.of(shard.kept(coins.of(identities(shard.coordinates))))
 
 
 def _law(event: Event, change: Change, width: int) -> NoiseLaw:

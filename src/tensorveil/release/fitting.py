@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tensorveil import checks
+from tensorveil.arrays import Integers
 from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
+from tensorveil.data.readers.files import read
+from tensorveil.data.shards import Part, Sharded, is_sharded, open_shards
+from tensorveil.engines.local import Engine, LocalEngine
 from tensorveil.errors import InputError
 from tensorveil.kernels.cores import one_blas_thread
 from tensorveil.mechanisms.auto import Choice, choose, compared_families, family_of, foreign_parts
@@ -16,13 +24,14 @@ from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.mechanisms.local.answers import LocalAnswers
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
-from tensorveil.privacy.bounds import Bounds, check_public, clip
+from tensorveil.privacy.bounds import MOST_OBSERVATIONS, BoundedObservations, Bounds, check_public, clip
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise.exact import ExactNoise
+from tensorveil.privacy.noise.secret_words import RowWords
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
-from tensorveil.privacy.vault import Pattern, Vault
+from tensorveil.privacy.vault import Vault
 from tensorveil.published import PublishedPlan
 from tensorveil.release.answers import fit_answers
 from tensorveil.release.certificate.curve import all_pure
@@ -32,9 +41,11 @@ from tensorveil.release.memory import check_memory
 from tensorveil.release.release import CHACHA, EXACT, Release
 from tensorveil.release.without_privacy import NO_PRIVACY, completed_without_privacy
 
+Data = Observations | Sharded
+
 
 def plan(
-    observations: Observations,
+    observations: Data,
     model: ModelFamily | str,
     bounds: Bounds,
     unit: str | Unit,
@@ -72,8 +83,7 @@ def plan(
     >>> priced.mechanism.title, priced.epsilon
     ('input perturbation', 5.0)
     """
-    if not isinstance(observations, Observations):
-        raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    _check_data(observations)
     protected = Unit.of(unit, at_most).resolved(observations.mode_names)
     check_public(observations, protected)  # a plan tells the shape, and errors of features name labels
     if protected.coordinates_public and expected_count is None:
@@ -106,7 +116,7 @@ def plan(
 
 
 def fit(
-    observations: Observations,
+    observations: Data,
     plan: Plan | PublishedPlan,
     *,
     seed: int | None = None,
@@ -114,6 +124,7 @@ def fit(
     noise: NoiseSource | None = None,
     ledger: Ledger | None = None,
     dataset: str | None = None,
+    engine: Engine | None = None,
 ) -> Release:
     """Complete a tensor according to a plan. Two calls are two releases, and their costs add up.
 
@@ -126,6 +137,7 @@ def fit(
     noise : another source of noise, e.g. ExactNoise() or one made for audits. With any class but NoiseSource and
         ExactNoise, the release is not publishable
     ledger, dataset : the budget that pays. It is reserved before any noise is drawn, and spent even if the run fails
+    engine : where the work on a folder of shards runs, e.g. `Dask(client)`; None: in this process
 
     Examples
     --------
@@ -135,7 +147,7 @@ def fit(
     >>> tv.fit(data, plan).guarantee.status
     'proven'
     """
-    if isinstance(plan, PublishedPlan):
+    if isinstance(plan, PublishedPlan) and isinstance(observations, Observations):
         refuse_published(ledger, dataset)
         if noise is not None:
             raise InputError("noise must be left out for a published algorithm, got one; it draws its own, not secret")
@@ -153,8 +165,7 @@ def fit(
         raise InputError(f"plan must be made by a mechanism's plan(), got {type(plan).__name__}; make one first")
     if not plan.unaltered:
         raise InputError("a plan must not be changed after it was made, got a changed one; make a new plan")
-    if not isinstance(observations, Observations):
-        raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+    _check_data(observations)
     if observations.shape != plan.request.shape:
         raise InputError(
             f"observations must have the plan's shape {plan.request.shape}, got {observations.shape}; plan again"
@@ -181,21 +192,25 @@ def fit(
         raise InputError("a plan must state at least the cost of its stages, got less; make it with plan()")
     if observations.mode_names != names:  # a plan without names takes those of the observations
         plan = plan.with_names(observations.mode_names)
-    check_memory(plan)
+    check_memory(plan, elsewhere=engine is not None)
     if isinstance(plan.mechanism, LocalAnswers):
         if seed is not None or noise is not None or ledger is not None or dataset is not None:
             raise InputError(
                 "seed, noise, ledger and dataset must be left out for local answers, got one of them; the clients drew "
                 "the noise, and each of them spent a budget of its own"
             )
+        if not isinstance(observations, Observations):
+            raise InputError("local answers must come from a file, got a folder of shards; give the file of answers")
         return fit_answers(observations, plan, plan.mechanism, progress)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
-    data = clip(observations, plan.request.bounds, plan.request.unit, source.key())
+    engine = _engine_for(observations, engine)
+    shards = _clipped(observations, plan, source.key(), engine)
     trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay
-    if data.unit.coordinates_public:
-        plan.mechanism.check_pattern(Pattern(data.coordinates, data.shape, data.unit), plan)
-    with paying(ledger, dataset, plan, observations, trusted) as reservation, one_blas_thread():
-        vault = Vault([data], plan.stages, plan.gaussian_coordinates, source)
+    vault = Vault(shards, plan.stages, plan.gaussian_coordinates, source, engine)
+    if vault.unit.coordinates_public:
+        plan.mechanism.check_pattern(vault.pattern, plan)
+    counts = partial(_slice_counts, engine, shards)
+    with paying(ledger, dataset, plan, counts, trusted) as reservation, one_blas_thread():
         completion = type(plan.mechanism).run(plan.mechanism, vault, plan, progress)  # no attribute of an instance
         guarantee = Guarantee.of_run(
             plan,
@@ -216,7 +231,72 @@ def fit(
         )
 
 
-def _names(observations: Observations) -> dict[str, Any]:
+def _check_data(observations: Any) -> None:
+    if not isinstance(observations, Data):
+        raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
+
+
+def _engine_for(observations: Data, engine: Engine | None) -> Engine:
+    if engine is not None and not isinstance(observations, Sharded):
+        raise InputError("an engine must be for a folder of shards, got Observations; write it with tensorveil shard")
+    return LocalEngine() if engine is None else engine
+
+
+def _clipped(observations: Data, plan: Plan, key: bytes, engine: Engine) -> Sequence[Any]:
+    """Clipped observations in one shard or, of a folder, in one shard per part, all of which are read and checked."""
+    bounds, unit = plan.request.bounds, plan.request.unit
+    if isinstance(observations, Observations):
+        return [clip(observations, bounds, unit, key)]
+    protected = unit.resolved(observations.mode_names)
+    check_public(observations, protected)
+    if protected.whole_slices and protected.mode_number != observations.by:
+        raise InputError(
+            f"shards must hold whole slices of {observations.mode_names[protected.mode_number]!r}, which the unit "
+            f"protects, got a folder split by {observations.mode_names[observations.by]!r}; shard the data by that mode"
+        )
+    if len(observations) > MOST_OBSERVATIONS:
+        raise InputError("observations must be at most 2^30, got more; complete parts of the tensor")
+    load = partial(_read_part, bounds=bounds, unit=protected)
+    shards = engine.keep(load, observations.files, RowWords(key))
+    engine.map(len, shards)  # reads every part: an error in one of them must come before anything is spent
+    return shards
+
+
+def _read_part(part: Part, key: RowWords, bounds: Bounds, unit: Unit) -> BoundedObservations:
+    return clip(part.read(), bounds, unit, key.key)
+
+
+def _slice_counts(engine: Engine, shards: Sequence[Any], mode: int) -> Integers:
+    """How many observations each index of a mode has."""
+    return engine.sum(partial(_counts, mode=mode), shards)[0]
+
+
+def _counts(shard: BoundedObservations, mode: int) -> tuple[Integers, ...]:
+    return (np.bincount(shard.index(mode), minlength=shard.shape[mode]),)
+
+
+def opened(
+    observations: Data | str | os.PathLike[str],
+    modes: Sequence[str] | None = None,
+    value: str | None = None,
+    shape: Sequence[int | None] | None = None,
+) -> Data:
+    """What stands at a path: a folder of shards, or a file that is read whole."""
+    if not isinstance(observations, str | os.PathLike):
+        if not (modes is None and value is None and shape is None):
+            raise InputError("modes, value and shape must be for a path, got them with observations; leave them out")
+        return observations
+    if not is_sharded(observations):
+        return read(observations, modes, value, shape=shape)
+    shards = open_shards(observations)
+    told = (("modes", modes, shards.mode_names), ("value", value, shards.value_name), ("shape", shape, shards.shape))
+    for name, given, written in told:
+        if given is not None and (given if isinstance(given, str) else tuple(given)) != written:
+            raise InputError(f"{name} must be those of the shards, {written}, got {given}; leave them out")
+    return shards
+
+
+def _names(observations: Data) -> dict[str, Any]:
     """What a release states about modes and values; all of it is public."""
     return {
         "mode_names": observations.mode_names,
@@ -227,7 +307,7 @@ def _names(observations: Observations) -> dict[str, Any]:
 
 
 def complete(
-    observations: Observations,
+    observations: Data | str | os.PathLike[str],
     model: ModelFamily | str,
     bounds: Bounds,
     unit: str | Unit,
@@ -242,8 +322,15 @@ def complete(
     progress: Progress = no_progress,
     ledger: Ledger | None = None,
     dataset: str | None = None,
+    modes: Sequence[str] | None = None,
+    value: str | None = None,
+    shape: Sequence[int | None] | None = None,
+    engine: Engine | None = None,
 ) -> Release:
     """Plan and fit in one call, with the shape and mode names of the observations.
+
+    Instead of observations, give the path of a file, with `modes`, `value` and `shape` as for `read`, or of a folder of
+    shards (`tensorveil shard`), whose work may run on a cluster: `engine=Dask(client)`.
 
     Under `entry` and `slice` the shape must be public: state it instead of deriving it from the data. With an infinite
     epsilon nothing is private (status "none"): the same models are fitted without noise, to show the cost of privacy.
@@ -252,16 +339,17 @@ def complete(
     or a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
     certificate names them. A mechanism that cannot use them refuses.
     """
-    if epsilon == math.inf and isinstance(observations, Observations):
+    data = opened(observations, modes, value, shape)
+    if epsilon == math.inf and isinstance(data, Observations):
         if ledger is not None or dataset is not None:
             raise InputError("a release on a ledger must have a finite epsilon, got inf; leave the ledger out")
-        family = family_of(model, observations.shape, Unit.value(), mechanism)
-        known = features_for(observations, features) if features else None
-        others = () if model != "auto" else (family_of("tucker", observations.shape, Unit.value(), mechanism),)
-        completion = completed_without_privacy(observations, family, bounds, progress, known, others)
-        return Release(completion, NO_PRIVACY, **_names(observations))
+        family = family_of(model, data.shape, Unit.value(), mechanism)
+        known = features_for(data, features) if features else None
+        others = () if model != "auto" else (family_of("tucker", data.shape, Unit.value(), mechanism),)
+        completion = completed_without_privacy(data, family, bounds, progress, known, others)
+        return Release(completion, NO_PRIVACY, **_names(data))
     planned = plan(
-        observations,
+        data,
         model,
         bounds,
         unit,
@@ -272,4 +360,4 @@ def complete(
         at_most=at_most,
         features=features,
     )
-    return fit(observations, planned, seed=seed, progress=progress, ledger=ledger, dataset=dataset)
+    return fit(data, planned, seed=seed, progress=progress, ledger=ledger, dataset=dataset, engine=engine)

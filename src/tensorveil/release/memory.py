@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tensorveil.data.shards import Sharded
 from tensorveil.errors import SizeError
 from tensorveil.inference.directions import SPACE
 from tensorveil.inference.posterior.pattern import MOST_FEATURES
@@ -23,24 +24,30 @@ from tensorveil.privacy.plan import Plan, Request
 
 FIXED = 150 * 10**6  # compiled code and the libraries that a run loads
 NUMBER = 8  # bytes
+WORKER = 300 * 10**6  # a worker with the compiled code and libraries of its tasks
 SUMS_PER_INDEX = 18_000  # covariances of the effects of up to 24 groups, four at a time; offsets on a grid; draws
 
 
-def needed_memory(plan: Plan) -> int:
-    """About how many bytes the run of a plan will take besides the observations, at its peak."""
-    return FIXED + round(_largest(plan.mechanism, plan.request))
+def needed_memory(plan: Plan, elsewhere: bool = False) -> int:
+    """About how many bytes the run of a plan will take besides the observations, at its peak.
+
+    With the observations on a cluster, this process needs none per observation where coordinates are private; where
+    they are public it holds them, and what is released of every value, as ever.
+    """
+    remote = elsewhere and not plan.request.unit.coordinates_public
+    return FIXED + round(_largest(plan.mechanism, plan.request, remote))
 
 
-def _largest(mechanism: Mechanism, request: Request) -> float:
+def _largest(mechanism: Mechanism, request: Request, remote: bool) -> float:
     """Of a mechanism and of those that it runs as a part of its own run."""
-    inner = [_largest(part, request) for part in mechanism.inner_mechanisms]
-    return max([_own(mechanism, request), *inner])
+    inner = [_largest(part, request, remote) for part in mechanism.inner_mechanisms]
+    return max([_own(mechanism, request, remote), *inner])
 
 
-def _own(mechanism: Mechanism, request: Request) -> float:
+def _own(mechanism: Mechanism, request: Request, remote: bool) -> float:
     shape, order = request.shape, len(request.shape)
     ranks = request.family.zeros(shape).ranks
-    count, indices = request.count_or_guess, sum(shape)
+    count, indices = 0.0 if remote else request.count_or_guess, sum(shape)
     numbers = request.family.zeros(shape).parameters.size
     copy = count * (NUMBER + 4 * order)  # clipped values and coordinates
     if isinstance(mechanism, SumPerturbation):
@@ -66,15 +73,30 @@ def _posterior(solver: Posterior, count: float, shape: tuple[int, ...], rank: in
     return max(entries + rows + draws, while_features) + features
 
 
+def traffic(plan: Plan, shards: Sharded) -> str:
+    """What a pass over shards moves, and what a worker holds, from public sizes and counts of rows."""
+    request = plan.request
+    model = request.family.zeros(request.shape)
+    rows = max(size * (rank * (rank + 3) // 2) for size, rank in zip(request.shape, model.ranks, strict=True))
+    answer = NUMBER * max(model.parameters.size, rows, 2 * max(request.shape))
+    part = shards.largest_part * (NUMBER + 4 * len(request.shape))
+    return (
+        f"{len(shards.files):,} shards, the largest of {part / 1e6:,.1f} MB in memory; a pass sends each worker up to "
+        f"{NUMBER * model.parameters.size / 1e6:,.1f} MB and takes up to {answer / 1e6:,.1f} MB from each task; a "
+        f"worker needs about {(WORKER + 8 * part + 3 * answer) / 1e6:,.0f} MB and the shards that it keeps "
+        "(for the data holder, not for release)"
+    )
+
+
 def free_memory() -> int | None:
     """Bytes that this process can still get on this machine, in its control groups and under its own limit."""
     found = [*_machine(), *_own_limit(), *group_memory()]
     return max(min(found), 0) if found else None
 
 
-def check_memory(plan: Plan) -> None:
+def check_memory(plan: Plan, elsewhere: bool = False) -> None:
     """Refuse a run, before anything is spent, that needs more memory than there is."""
-    needed, free = needed_memory(plan), free_memory()
+    needed, free = needed_memory(plan, elsewhere), free_memory()
     if free is not None and needed > free:
         raise SizeError(
             f"the run must fit in memory, got {free / 1e6:,.0f} MB free for about {needed / 1e6:,.0f} MB, so "

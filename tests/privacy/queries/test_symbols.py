@@ -9,8 +9,9 @@ from tensorveil.data.observations import Observations
 from tensorveil.inference.values.public_scales import public_scale
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.privacy.accounting.events import PureEvent
-from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip
+from tensorveil.privacy.bounds import VALUE_STEPS, Bounds, clip, identities
 from tensorveil.privacy.noise.laws import Law
+from tensorveil.privacy.noise.secret_words import RowWords
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.queries.values.symbols import Symbols
 from tensorveil.privacy.queries.values.values import Values
@@ -41,9 +42,9 @@ def vault(values, epsilon, unit="value", law=Law.CHANNEL, seed=0):
 def test_a_replaced_value_moves_its_own_symbol_alone(edges):
     query = Symbols(edges)
     values = np.array([1.0, 2, 3, 4, 1.2, 2.4, 3.6, 4.8, 1.5, 2.5, 3.5, 4.5])
-    before = query.draw(shard(values), channel(30.0), NoiseSource(0))
+    before = query.draw(shard(values), RowWords(bytes(32)), channel(30.0))
     values[3] = 5.0  # the largest of its cell before and after
-    after = query.draw(shard(values), channel(30.0), NoiseSource(0))
+    after = query.draw(shard(values), RowWords(bytes(32)), channel(30.0))
     assert set(np.flatnonzero(before != after)) <= {3}
 
 
@@ -74,6 +75,33 @@ def test_symbols_and_values_of_a_cell_come_in_order():
     assert answer.law.scale == 1.0
     unsorted = NoiseSource(0).laplace(shard(values).steps, grid=2.0**-20, sensitivity=2**21, epsilon=2.0)
     np.testing.assert_array_equal(np.sort(unsorted.reshape(3, 4), axis=1), noisy)
+
+
+def test_every_observation_has_a_word_of_its_own_also_within_a_cell():
+    whole = shard(np.full(12, 3.0))
+    words = RowWords(bytes(range(32))).of(identities(whole.coordinates))
+    assert len(np.unique(words)) == 12
+    symbols = Symbols(EDGES).draw(whole, RowWords(bytes(range(32))), channel(0.1))
+    assert len(np.unique(symbols[:4])) > 1  # equal values of one cell: one word for all would give one symbol
+
+
+@pytest.mark.parametrize("split", [[[0, 1], [2]], [[2], [0], [1]], [[0, 2], [1]]])
+def test_neither_the_split_into_shards_nor_their_order_shows_in_symbols_or_values(split):
+    values = np.random.default_rng(3).uniform(1, 5, len(WHERE))
+    whole = shard(values)
+    cells = np.repeat(np.arange(3), 4)
+    shards = [whole.kept(np.isin(cells, part)) for part in split]
+    for law in (Law.CHANNEL, Law.LAPLACE):
+        stage = Stage("values", "input-values", PureEvent(2.0), Sensitivity(None, Norm.L1, "values"), law, "values")
+        released = []
+        for parts in ([whole], shards):
+            locked = Vault(parts, [stage], 0, NoiseSource(7))
+            np.testing.assert_array_equal(locked.pattern.coordinates, whole.coordinates)
+            if law is Law.CHANNEL:
+                released.append(locked.symbols("values", Symbols(EDGES), channel(2.0)))
+            else:
+                released.append(locked.values("values", Values(pure=True)).values)
+        np.testing.assert_array_equal(*released)
 
 
 def test_the_vault_refuses_symbols_that_cost_more_than_their_stage_pays():

@@ -3,13 +3,15 @@
 import hashlib
 import os
 import secrets
-from typing import Any, ClassVar, NoReturn
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
 from randomgen import ChaCha
 
 from tensorveil import checks
+from tensorveil.kernels.sampling import random_words
 
 ROUNDS = 20
 _forks = 0
@@ -21,6 +23,33 @@ def _count_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_count_fork)
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class RowWords:
+    """A secret word for each row of whole numbers, the same in any task: ChaCha20 under a key that no text shows."""
+
+    key: bytes
+
+    def of(self, rows: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """One word per row; rows that differ have words of their own. All rows under one key have one width."""
+        words = np.empty(len(rows), dtype=np.uint64)
+        random_words(np.ascontiguousarray(rows), np.frombuffer(self.key, dtype="<u4").astype(np.uint32), words)
+        return words
+
+
+@final
+@dataclass(frozen=True)
+class Coins:
+    """Independent secret coins, one for each row of whole numbers: heads if its word is below a limit."""
+
+    words: RowWords
+    limit: int
+
+    def of(self, rows: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Which rows have heads."""
+        return self.words.of(rows) < np.uint64(self.limit) if self.limit < 2**64 else np.ones(len(rows), dtype=np.bool_)
 
 
 class SecretWords:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,10 +23,11 @@ from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 from tensorveil.kernels import sampling
 from tensorveil.kernels.sampling import TOTAL_BITS, Law, RowLaw, laplace_law, row_law
-from tensorveil.privacy.noise.secret_words import SecretWords
+from tensorveil.privacy.noise.secret_words import Coins, RowWords, SecretWords
 
 if TYPE_CHECKING:
     from tensorveil.privacy.noise.channels import Channel
+    from tensorveil.privacy.queries.values.symbols import Symbols
 
 # In grid steps. Statistic and output are clamped here: the first cannot enlarge a sensitivity, the second is
 # post-processing. Magnitudes of noise saturate at 2^62 (chance below 2^-1000); beyond it the output is the same.
@@ -136,15 +138,16 @@ class NoiseSource(SecretWords):
         """One random output symbol for each input symbol (the index of its level), by the channel's integer table."""
         return channel.drawn(_whole(symbols), self._words)
 
-    def coins(self, count: int, probability: float) -> NDArray[np.bool_]:
-        """Independent secret coins for Poisson sampling."""
+    def symbols(self, read: Callable[..., Integers], query: Symbols, channel: Channel) -> Integers:
+        """One random symbol per observation, by words of its own; `read` maps a function over all shards."""
+        return read(partial(query.draw, channel=channel), RowWords(self.key()))
+
+    def coins(self, probability: float) -> Coins:
+        """Independent secret coins for Poisson sampling, under a fresh key."""
         share = checks.positive_number("probability", probability)
         if share > 1:
             raise InputError(f"probability must be at most 1, got {share!r}; give the share of units to sample")
-        words = self._words(checks.positive_integer("count", count))
-        if share == 1:
-            return np.ones(count, dtype=np.bool_)
-        return words < np.uint64(int(math.ldexp(share, 64)))  # [L17] rounded down
+        return Coins(RowWords(self.key()), int(math.ldexp(share, 64)))  # [L17] rounded down
 
     def key(self) -> bytes:
         """32 fresh secret bytes, for keyed hashing."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from tensorveil.arrays import Integers
 from tensorveil.errors import InputError, SpentError, UnprovenError
 from tensorveil.privacy.units import Unit
 from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.release.ledger.reservation import Reservation
 
 if TYPE_CHECKING:
-    from tensorveil.data.observations import Observations
     from tensorveil.privacy.plan import Plan
 
 UNPAID = "noise was already drawn, so the budget of this release counts as spent"
@@ -22,7 +20,7 @@ UNPAID = "noise was already drawn, so the budget of this release counts as spent
 
 @contextmanager
 def paying(
-    ledger: Ledger | None, dataset: str | None, plan: Plan, observations: Observations, trusted: bool
+    ledger: Ledger | None, dataset: str | None, plan: Plan, counts: Callable[[int], Integers], trusted: bool
 ) -> Iterator[Reservation | None]:
     """Reserve and draw before the block, commit after it; an error inside the block becomes a SpentError.
 
@@ -33,7 +31,7 @@ def paying(
     ----------
     ledger, dataset : the account that pays; both None for a release without a ledger
     plan : what is released
-    observations : only used to check the limit on observations per slice that the ledger states
+    counts : gives the observations per index of a mode, to check the limit per slice that the ledger states
     trusted : whether the noise is secret; a seeded run cannot be charged as a release
     """
     if ledger is None and dataset is None:
@@ -52,7 +50,7 @@ def paying(
             "a release on a ledger must draw secret noise, got a seed or a noise source for audits; "
             "leave out the ledger in experiments, or the seed in releases"
         )
-    _check_slices(ledger.budget(dataset)[0], plan, observations)
+    _check_slices(ledger.budget(dataset)[0], plan, counts)
     reservation = ledger.reserve(dataset, plan)
     with counted_as_spent(reservation.record):
         reservation.draw()  # where this fails nothing is drawn, yet the reservation stands
@@ -91,13 +89,12 @@ def refuse_published(ledger: Ledger | None, dataset: str | None) -> None:
         )
 
 
-def _check_slices(unit: Unit, plan: Plan, observations: Observations) -> None:
+def _check_slices(unit: Unit, plan: Plan, counts: Callable[[int], Integers]) -> None:
     """If the cost assumes a largest number of observations per slice, check it."""
     if unit.at_most is None or plan.request.unit.kind not in ("entry", "value") or not unit.whole_slices:
         return
     resolved = unit.resolved(plan.request.mode_names)
-    counts = np.bincount(observations.coordinates[:, resolved.mode_number])
-    if counts.max(initial=0) > unit.at_most:
+    if counts(resolved.mode_number).max(initial=0) > unit.at_most:
         raise InputError(
             f"a slice must have at most {unit.at_most} observations, as the ledger says of the data set, got one "
             f"with more; plan for the unit {str(unit)!r} (this error is for the data holder, not for release)"

@@ -9,9 +9,9 @@ import numpy as np
 
 from tensorveil.arrays import Integers
 from tensorveil.errors import InputError, VaultError
-from tensorveil.privacy.bounds import BoundedObservations, Where
+from tensorveil.privacy.bounds import BoundedObservations, Where, identities
 from tensorveil.privacy.noise.channels import Channel
-from tensorveil.privacy.noise.source import NoiseSource
+from tensorveil.privacy.noise.secret_words import RowWords
 from tensorveil.privacy.queries.values.values import changed_values
 from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
@@ -52,9 +52,13 @@ class Symbols:
         if len(channel.counts) != len(self.edges) + 1:
             raise VaultError(f"a channel of {len(channel.counts)} levels needs one edge less, got {len(self.edges)}")
 
-    def draw(self, shard: BoundedObservations, channel: Channel, noise: NoiseSource) -> Integers:
-        """One symbol per observation, by randomness of its own."""
-        return noise.channel(self.levels(shard.steps), channel)
+    def of(self, shard: BoundedObservations) -> Integers:
+        """The levels of one shard, in the order of its rows."""
+        return self.levels(shard.steps)
+
+    def draw(self, shard: BoundedObservations, words: RowWords, channel: Channel) -> Integers:
+        """One symbol per observation, by a word of its own. [L11]"""
+        return channel.drawn(self.of(shard), lambda _: words.of(identities(shard.coordinates)))
 
     @proves("input-values")
     def changes(self, where: Where) -> int:

@@ -1,0 +1,1 @@
+"""Commands that prepare data before a release."""
