@@ -7,11 +7,11 @@ from scipy.special import ndtr
 from tensorveil.data.datasets.synthetic import cp_tensor, observe, tucker_tensor
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior import chain as chain_module
-from tensorveil.inference.posterior import sampler as sampler_module
 from tensorveil.inference.posterior.chain import Chain
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import ENOUGH_DRAWS, MOST_RHAT, MOST_SWEEPS, Posterior, _regroup
+from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
 from tensorveil.inference.values.noisy import Noisy, Target, released_numbers, sample_values
 from tensorveil.inference.values.public_scales import UNKNOWN, even_scale, public_scale
 from tensorveil.models.cp import CP
@@ -133,7 +133,7 @@ def test_scales_without_data_have_their_half_cauchy_law():
     squares, below = np.array([1.0]), []
     precision = np.array([1.0])
     for _ in range(20000):  # Gibbs: one normal number, its spread
-        precision = chain._precisions(squares, 1, precision, np.array([4.0]))
+        precision = chain.precisions(squares, 1, precision, np.array([4.0]))
         squares = chain.generator.standard_normal(1) ** 2 / precision
         below.append(precision[0] ** -0.5 < 0.5)
     assert np.mean(below) == pytest.approx(0.5, abs=0.04)  # a half-Cauchy law with scale 1/2 has this median
@@ -171,11 +171,13 @@ def test_any_order(order):
 
 
 @pytest.mark.parametrize(
-    "family, fast", [(CP(2), False), (CP(2), True), (Tucker((2, 2, 2)), False)], ids=["cp", "cp fast", "tucker"]
+    "family, fast",
+    [(CP(2), False), (CP(2), True), (Tucker((2, 2, 2)), False), (Tucker((2, 2, 2)), True)],
+    ids=["cp", "cp fast", "tucker", "tucker fast"],
 )
 def test_the_same_bits_for_any_number_of_threads_and_for_the_same_seed(monkeypatch, family, fast):
     monkeypatch.setattr(chain_module, "PART", 25 if fast else 100)
-    monkeypatch.setattr(sampler_module, "worth_compiling", lambda *size: fast)
+    monkeypatch.setattr(SortedSymbols, "worth_sorting", lambda *size: fast)
     data = observe(cp_tensor((12, 11, 10), 2, seed=0), seed=1)
     where, values, _ = centred(data)
     released = stars(np.clip(values, -1, 1), 0.8, np.random.default_rng(0))
@@ -244,7 +246,7 @@ def test_kernels_made_for_the_rank_sample_the_same_posterior(monkeypatch):
     where, values, truth = centred(data)
     found = []
     for fast in (False, True):
-        monkeypatch.setattr(sampler_module, "worth_compiling", lambda *size, fast=fast: fast)
+        monkeypatch.setattr(SortedSymbols, "worth_sorting", lambda *size, fast=fast: fast)
         run = Posterior(sweeps=80).solve(where, plain(values), CP(2), data.truth.shape)
         found.append(run.draws.predict(data.test.coordinates, run.offsets))
     apart = np.sqrt(np.mean((found[0] - found[1]) ** 2))
