@@ -140,3 +140,11 @@ def test_the_expected_error_is_that_of_many_answers():
     assert "nobody can add" in str(replace(expected, kept=0.1))
     assert "nobody can add" not in str(replace(expected, kept=0.9))
     assert len(scale_of_protocol(protocol).low) == 5
+
+
+def test_merged_answers_are_refused_as_they_would_hide_what_a_person_spent():
+    protocol = tv.design_protocol(tv.Bounds(1, 5), 2.0, levels=[1, 2, 3, 4, 5])
+    where = np.array([[0, 0], [0, 0], [1, 1]])
+    merged = tv.Observations(where, [1.0, 1.0, 0.0], (2, 2), mode_names=("user", "film"), duplicates="mean")
+    with pytest.raises(tv.InputError, match="must not be merged"):
+        completed(merged, protocol)

@@ -133,3 +133,53 @@ def test_from_files(tmp_path):
     result = run(app, ["update", str(tmp_path / "MAY"), str(second), "--epsilon", "3", "--out", str(tmp_path / "X")])
     assert isinstance(result.exception, tv.InputError)
     assert "time must name the mode" in str(result.exception)
+
+
+def films(chosen, days, seed=0):
+    generator = np.random.default_rng(seed)
+    where = np.argwhere(generator.random((12, len(chosen), len(days))) < 0.7)
+    labels = [[f"u{user}" for user in range(12)], chosen, days]
+    values = generator.uniform(1, 5, len(where))
+    return tv.Observations(where, values, (12, len(chosen), len(days)), mode_names=NAMES, labels=labels)
+
+
+def test_a_chain_is_split_by_one_mode(may, tmp_path):
+    june = update(may, films(["f0", "f9"], JUNE, 1), 2.0, time="day", mechanism=SOLVER)
+    loaded = tv.Release.load(june.save(tmp_path / "june"))
+    with pytest.raises(tv.InputError, match="time must be 'day'"):  # these are cells of May once more
+        update(loaded, films(["f1", "f2"], MAY, 2), 2.0, time="film", mechanism=SOLVER)
+
+
+def test_labels_of_another_kind_are_not_taken_for_other_times(may):
+    unlabelled = tv.Observations(month(MAY).coordinates, month(MAY).values, (12, 8, 2), mode_names=NAMES)
+    with pytest.raises(tv.InputError, match="labels of the kind of the release"):
+        update(may, unlabelled, 2.0, time="day", mechanism=SOLVER)
+
+
+def test_a_day_and_its_midnight_are_one_time(tmp_path):
+    first = tv.complete(month(["2024-05-03"]), tv.CP(2), tv.Bounds(1, 5), "value", 2.0, mechanism=SOLVER)
+    first = tv.Release.load(first.save(tmp_path / "first"))
+    with pytest.raises(tv.InputError, match="those that paid"):
+        update(first, month(["2024-05-03 00:00:00"]), 2.0, time="day", mechanism=SOLVER)
+
+
+def test_another_ledger_with_a_data_set_of_the_same_name_does_not_pay(tmp_path):
+    one, other = (tv.Ledger.create(tmp_path / name, "people", "slice_values:user", 2.0) for name in ("1.db", "2.db"))
+    mechanism = tv.SumPerturbation()
+    paid = {"mechanism": mechanism, "ledger": one, "dataset": "people"}
+    first = tv.complete(month(MAY), tv.CP(2), tv.Bounds(1, 5), "slice_values:user", 2.0, **paid)
+    first = tv.Release.load(first.save(tmp_path / "first"))
+    with pytest.raises(tv.BudgetError, match="must contain reservation"):
+        update(first, month(JUNE, 1), 2.0, time="day", mechanism=mechanism, ledger=other, dataset="people")
+    assert other.remaining("people").pure_epsilon == pytest.approx(2.0)
+
+
+def test_a_data_set_that_protects_people_pays_for_both_months(tmp_path):
+    ledger = tv.Ledger.create(tmp_path / "L.db", "may", "slice_values:user", 50.0, at_most=4)
+    tv.Ledger.create(tmp_path / "L.db", "june", "slice_values:user", 50.0, at_most=4)
+    paid = {"mechanism": SOLVER, "ledger": ledger}
+    sparse = month(MAY).split(0.1, seed=0)[0]
+    first = tv.complete(sparse, tv.CP(2), tv.Bounds(1, 5), "value", 2.0, dataset="may", **paid)
+    first = tv.Release.load(first.save(tmp_path / "first"))
+    with pytest.raises(tv.InputError, match="those that paid"):
+        update(first, month(JUNE, 1).split(0.05, seed=0)[0], 2.0, time="day", dataset="june", **paid)

@@ -27,6 +27,8 @@ def fit_answers(observations: Observations, plan: Plan, mechanism: LocalAnswers,
             f"answers must be whole numbers from 0 to {count - 1}, the symbols of the protocol, got others; read the "
             "file that tensorveil randomize wrote, with the same protocol"
         )
+    if observations.duplicates == "mean":
+        raise InputError("answers must not be merged, got duplicates='mean'; read them with duplicates='keep'")
     order = stable_order((*observations.coordinates.T, symbols), (*observations.shape, count))
     where = np.ascontiguousarray(observations.coordinates[order])
     with one_blas_thread():

@@ -214,6 +214,17 @@ def test_a_damaged_memory_is_refused(tmp_path, text):
         Memory(five_stars(), path)
 
 
+def test_a_memory_of_other_columns_is_refused(tmp_path):
+    path = tmp_path / "memory.json"
+    memory = Memory(five_stars(), path, ["user", "film", "rating"])
+    first, _ = client.answer([("u", "f")], [4.0], five_stars(), memory)
+    again = Memory(five_stars(), path, ["user", "film", "rating"])
+    assert client.answer([("u", "f")], [1.0], five_stars(), again) == (first, 0)
+    for others in (["film", "user", "rating"], ["user", "film", "price"]):
+        with pytest.raises(InputError, match="same protocol, modes and value"):
+            Memory(five_stars(), path, others)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.floats(1e-300, 1e300), st.integers(1, 10**6))
 def test_what_a_person_spent_is_never_rounded_down(epsilon, answers):

@@ -187,12 +187,14 @@ class Memory:
     """The answers that were given, so that a question asked again gets its first answer and costs nothing more.
 
     It holds cells, their labels joined by tabs, and symbols, all of which the server has as well, and no value. It
-    belongs to one protocol.
+    belongs to one protocol and to the columns that were asked about.
     """
 
-    def __init__(self, protocol: LocalProtocol, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, protocol: LocalProtocol, path: str | os.PathLike[str] | None = None, columns: Sequence[str] = ()
+    ) -> None:
         self.path = None if path is None else Path(path)
-        self.protocol = protocol.sha256
+        self.protocol, self.columns = protocol.sha256, list(columns)
         self.answers: dict[str, int] = {}
         if self.path is not None and self.path.exists():
             self.answers = self._read(self.path, len(protocol.counts[0]))
@@ -205,17 +207,17 @@ class Memory:
                 raise ValueError("another symbol than the protocol has")
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"memory must be a file of earlier answers, got {path.name} ({error})") from error
-        if found["protocol"] != self.protocol:
+        if found["protocol"] != self.protocol or found.get("columns") != self.columns:
             raise InputError(
-                "memory must be of the same protocol, got another one's; new answers about the same values cost "
-                "their epsilon once more: if that is meant, name another memory"
+                "memory must be of the same protocol, modes and value, got that of others; new answers about the same "
+                "values cost their epsilon once more: if that is meant, name another memory"
             )
         return answers
 
     def save(self) -> None:
         """Write the memory; called before answers are handed out, so that none is forgotten."""
         if self.path is not None:
-            kept = {"protocol": self.protocol, "answers": self.answers}
+            kept = {"protocol": self.protocol, "columns": self.columns, "answers": self.answers}
             write_aside(self.path, lambda file: json.dump(kept, file))
 
 
@@ -362,7 +364,7 @@ def run(asked: argparse.Namespace, read: Callable[..., Any], write: Callable[...
     kind = asked.format or asked.input.suffix.lower().lstrip(".")
     cells, values = read(asked.input, kind, asked.modes, asked.value, asked.columns)
     path = asked.memory or asked.out.with_name(f"{asked.out.name}.memory.json")
-    memory = None if asked.forget else Memory(protocol, path)
+    memory = None if asked.forget else Memory(protocol, path, [*asked.modes, asked.value])
     answers, new = answer(cells, values, protocol, memory, drawn)
     write(asked.out, asked.modes, asked.value, answers, protocol.sha256)
     if asked.json:

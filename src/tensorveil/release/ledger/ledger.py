@@ -164,6 +164,10 @@ class Ledger:
         if certificate.digest not in account.folders.get(number, ()):
             self._chain.append(decide)
 
+    def check_paid(self, certificate: Certificate) -> None:
+        """Refuse a certificate whose reservation is not in this ledger."""
+        accounts.paid_reservation(self._chain.read(), certificate)
+
     def raise_budget(self, dataset: str, epsilon: float, delta: float | None = None, *, why: str) -> None:
         """Set a larger total budget. The reason is stored permanently.
 

@@ -101,12 +101,26 @@ def update(
         raise InputError(f"modes must be {list(release.mode_names)}, as in the release, got {list(later.mode_names)}")
     number = time_mode(release, time)
     unit = Unit.of(certificate.unit, certificate.at_most).resolved(release.mode_names)
-    before = [*map(str, _labels(release, number)), *([] if certificate.earlier is None else certificate.earlier.spans)]
-    named = later.labels[number]
-    after = list(map(str, range(later.shape[number]) if named is None else named.tolist()))
+    named, chained, name = later.labels[number], certificate.earlier, release.mode_names[number]
+    if later.bins[number] != release.bins[number] or (named is None) != (release.labels[number] is None):
+        raise InputError(f"{name!r} must have labels of the kind of the release, or none as there, got others")
+    if chained is not None and chained.time != name:
+        raise InputError(f"time must be {chained.time!r}, which split the earlier releases, got {name!r}")
+    spans = () if chained is None else chained.spans
+    before = [*map(_text, _labels(release, number)), *spans]
+    after = list(map(_text, range(later.shape[number]) if named is None else named.tolist()))
     apart = never_in_both(unit, number, before, after)
     if not apart:
         _need_the_same_budget(certificate, ledger, dataset)
+    if not set(spans).isdisjoint(after) and not (unit.whole_slices and unit.mode_number != number):
+        raise InputError(
+            "later data must not have labels of the releases before the earlier one, got some; costs add up in the "
+            "budget that paid for those: update the release that has them"
+        )
+    if ledger is not None and certificate.ledger is not None and certificate.ledger.dataset in ledger.datasets():
+        protected = ledger.budget(certificate.ledger.dataset)[0].resolved(release.mode_names)
+        if not never_in_both(protected, number, before, after):  # it may protect more than the release does
+            _need_the_same_budget(certificate, ledger, dataset)
     planned = plan(
         later,
         release.factors.family,
@@ -121,7 +135,6 @@ def update(
     cost = (certificate.epsilon, certificate.delta)
     if certificate.earlier is not None:
         cost = certificate.guarantee.with_earlier
-    name = release.mode_names[number]
     earlier = Earlier(certificate.digest, *cost, apart, name, tuple(dict.fromkeys(before)))
     return replace(found, guarantee=replace(found.guarantee, earlier=earlier))
 
@@ -165,8 +178,15 @@ def _labels(release: Release, mode: int) -> list[Any]:
     return list(range(release.shape[mode])) if labels is None else list(labels.tolist())
 
 
+def _text(label: Any) -> str:
+    """A label as text; a day is the same as its midnight."""
+    return str(label).removesuffix(" 00:00:00")
+
+
 def _need_the_same_budget(certificate: Certificate, ledger: Ledger | None, dataset: str | None) -> None:
     """Costs add up, so one budget must see both releases."""
+    if ledger is not None and certificate.ledger is not None:
+        ledger.check_paid(certificate)  # this file holds the reservation, not another of the same name
     if ledger is None or certificate.ledger is None or certificate.ledger.dataset != dataset:
         told = "no ledger" if certificate.ledger is None else f"data set {certificate.ledger.dataset!r}"
         raise InputError(
