@@ -197,7 +197,7 @@ def test_a_question_asked_again_gets_its_first_answer_whatever_the_value_is_now(
     assert set(first) <= set(more)
     assert answer(cells, [1.0] * 300, protocol, None)[0] != first  # without a memory: drawn anew
     kept = path.read_text()
-    assert set(json.loads(kept)) == {"protocol", "answers"}  # cells and symbols, no value
+    assert set(json.loads(kept)) == {"protocol", "columns", "answers"}  # cells and symbols, no value
     with pytest.raises(InputError, match="same protocol"):
         Memory(five_stars(0.6), path)
     with pytest.raises(InputError, match="occur once"):
