@@ -183,3 +183,24 @@ def test_a_data_set_that_protects_people_pays_for_both_months(tmp_path):
     first = tv.Release.load(first.save(tmp_path / "first"))
     with pytest.raises(tv.InputError, match="those that paid"):
         update(first, month(JUNE, 1).split(0.05, seed=0)[0], 2.0, time="day", dataset="june", **paid)
+
+
+def test_verify_takes_a_day_and_its_midnight_for_one_time(may, tmp_path):
+    june = update(may, month(["2024-06-01 00:00:00"], 1), 1.0, time="day", mechanism=SOLVER)
+    told = june.guarantee
+    forged = replace(told, earlier=replace(told.earlier, spans=("2024-06-01",)))
+    folder = replace(june, guarantee=forged).save(tmp_path / "forged")
+    assert [check.name for check in tv.verify(folder) if check.state == "doubt"] == ["earlier release"]
+
+
+def test_data_of_a_part_further_back_are_not_charged_to_the_last_account(tmp_path):
+    ledger = tv.Ledger.create(tmp_path / "L.db", "may", "value", 2.0)
+    tv.Ledger.create(tmp_path / "L.db", "june", "value", 9.0)
+    paid = {"mechanism": SOLVER, "ledger": ledger}
+    first = tv.complete(month(MAY), tv.CP(2), tv.Bounds(1, 5), "value", 2.0, dataset="may", **paid)
+    first = tv.Release.load(first.save(tmp_path / "first"))
+    second = update(first, month(JUNE, 1), 2.0, time="day", dataset="june", **paid)
+    second = tv.Release.load(second.save(tmp_path / "second"))
+    with pytest.raises(tv.InputError, match="releases before the earlier one"):
+        update(second, month(MAY, 2), 2.0, time="day", dataset="june", **paid)
+    assert ledger.remaining("june").pure_epsilon == pytest.approx(7.0)

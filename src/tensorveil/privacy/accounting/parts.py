@@ -10,6 +10,11 @@ from tensorveil.privacy.units import Unit
 Cost = tuple[float, float]  # epsilon and delta
 
 
+def label_text(label: object) -> str:
+    """A label as text; a day is the same as its midnight, which some files write for it."""
+    return str(label).removesuffix(" 00:00:00")
+
+
 def never_in_both(unit: Unit, time: int, before: Iterable[object], after: Iterable[object]) -> bool:
     """Whether no unit can have observations in both parts of the data, which have these labels of a mode.
 
@@ -23,7 +28,7 @@ def never_in_both(unit: Unit, time: int, before: Iterable[object], after: Iterab
     >>> never_in_both(Unit.slice(0), 2, ["May"], ["June"]), never_in_both(Unit.slice(2), 2, ["May"], ["June"])
     (False, True)
     """
-    apart = set(before).isdisjoint(after)
+    apart = {label_text(label) for label in before}.isdisjoint(map(label_text, after))
     return apart and (not unit.whole_slices or unit.mode_number == time)
 
 

@@ -15,7 +15,7 @@ from tensorveil.data.observations import Observations
 from tensorveil.data.readers.files import read
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import EARLIER_MODEL, Mechanism, Progress, no_progress
-from tensorveil.privacy.accounting.parts import never_in_both
+from tensorveil.privacy.accounting.parts import label_text, never_in_both
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.guarantee import Earlier
 from tensorveil.privacy.units import Unit
@@ -107,8 +107,8 @@ def update(
     if chained is not None and chained.time != name:
         raise InputError(f"time must be {chained.time!r}, which split the earlier releases, got {name!r}")
     spans = () if chained is None else chained.spans
-    before = [*map(_text, _labels(release, number)), *spans]
-    after = list(map(_text, range(later.shape[number]) if named is None else named.tolist()))
+    before = [*map(label_text, _labels(release, number)), *spans]
+    after = list(map(label_text, range(later.shape[number]) if named is None else named.tolist()))
     apart = never_in_both(unit, number, before, after)
     if not apart:
         _need_the_same_budget(certificate, ledger, dataset)
@@ -176,11 +176,6 @@ def _matched(rows: Floats, known: list[Any], labels: Any, size: int) -> Floats:
 def _labels(release: Release, mode: int) -> list[Any]:
     labels = release.labels[mode]
     return list(range(release.shape[mode])) if labels is None else list(labels.tolist())
-
-
-def _text(label: Any) -> str:
-    """A label as text; a day is the same as its midnight."""
-    return str(label).removesuffix(" 00:00:00")
 
 
 def _need_the_same_budget(certificate: Certificate, ledger: Ledger | None, dataset: str | None) -> None:
