@@ -214,6 +214,12 @@ def test_a_damaged_memory_is_refused(tmp_path, text):
         Memory(five_stars(), path)
 
 
+def test_a_number_beyond_the_range_of_floats_is_refused():
+    found = json.loads(five_stars().to_json())
+    with pytest.raises(InputError, match="must be numbers"):
+        client.LocalProtocol.from_json(json.dumps({**found, "high": 10**400}))
+
+
 def test_a_memory_of_other_columns_is_refused(tmp_path):
     path = tmp_path / "memory.json"
     memory = Memory(five_stars(), path, ["user", "film", "rating"])

@@ -115,7 +115,7 @@ class LocalProtocol:
             counts = tuple(tuple(map(_whole, row)) for row in found["counts"])
             epsilon, low, high = (_number(found[name]) for name in ("epsilon", "low", "high"))
             protocol = cls(epsilon, low, high, levels, tuple(map(_number, found["edges"])), counts)
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:
             raise InputError(f"the fields of a protocol must be numbers, got others ({error})") from error
         if found["sha256"] != protocol.sha256:
             raise InputError("a protocol must have the sha256 that it states, got another; the file was changed")
