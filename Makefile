@@ -30,9 +30,16 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# the generated pages: the table of mechanisms and the schema of a guarantee
-docs: setup
+# the generated pages, then the site in docs/_build/html: warnings are errors; examples that have not changed are not run
+# again; without a network. The tools of the site are installed by this target alone.
+docs: setup .venv/.docs-ready
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -W --keep-going --quiet -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+.venv/.docs-ready: pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	@touch $@
 
 # for every mechanism, the modules that must be trusted, with their lines
 trust: setup
@@ -68,4 +75,4 @@ accuracy: setup
 	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
 
 clean:
-	rm -rf .venv demo-output .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv demo-output .mypy_cache .pytest_cache .ruff_cache docs/_build docs/gallery docs/api

@@ -1,4 +1,4 @@
-"""Writes the pages that are made from the code: two pages and two schemas (`make docs`)."""
+"""Writes the pages that are made from the code, and the schemas (`make docs`)."""
 
 import importlib
 import json
@@ -16,6 +16,7 @@ from tensorveil.release.certificate.certificate import Certificate
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 layers = importlib.import_module("layers")  # beside this file
+reference_pages = importlib.import_module("reference_pages")
 sys.path.remove(str(FOLDER))
 
 DATA_FLOW = """# The way data takes, and the order to read the code in
@@ -186,6 +187,9 @@ def pages() -> dict[str, str]:
     return {
         "choose_a_mechanism.md": choose_page(),
         "data_flow.md": DATA_FLOW + layers.reading_order(),
+        "command_line.md": reference_pages.command_line_page(),
+        "theorems.md": reference_pages.theorems_page(),
+        "api.md": reference_pages.api_page(),
         "guarantee.schema.json": json.dumps(guarantee_schema(), indent=1) + "\n",
         "certificate.schema.json": json.dumps(Certificate.json_schema(), indent=1) + "\n",
     }

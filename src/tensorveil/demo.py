@@ -1,4 +1,4 @@
-"""The demonstration behind `tensorveil demo`: made-up taxi trips between named zones, with holes to fill."""
+"""The demonstration behind `tensorveil demo`: made-up taxi trips with holes to fill, and made-up ratings of films."""
 
 import csv
 from dataclasses import dataclass
@@ -34,6 +34,12 @@ EPSILON = 5.0
 OBSERVED = 0.5
 SEED = 20
 NOISE = 3.0  # minutes: what one trip differs from the average one
+
+FIRST_WORDS = ("Amber", "Blue", "Cold", "Golden", "Quiet")
+SECOND_WORDS = ("Bridge", "Garden", "Harbour", "Lantern", "Letter", "Moon", "Orchard", "River", "Road", "Winter")
+FILMS = tuple(f"{first} {second}" for first in FIRST_WORDS for second in SECOND_WORDS)
+USERS = tuple(f"u{number:03d}" for number in range(1, 301))
+RATINGS_PER_FILM = 0.3  # of the users
 
 
 @final
@@ -88,6 +94,29 @@ def write_data(data: DemoData, path: Path) -> None:
         lines.writerow([*MODES, VALUE])
         for (origin, destination, hour), minutes in zip(data.train.coordinates, data.train.values, strict=True):
             lines.writerow([ZONES[origin], ZONES[destination], HOURS[hour], minutes])
+
+
+def make_ratings() -> Observations:
+    """Made-up stars from 1 to 5: films are liked or not, users are kind or strict, and tastes have two directions."""
+    generator = np.random.default_rng(SEED)
+    liked, kind = generator.normal(0, 0.7, len(FILMS)), generator.normal(0, 0.5, len(USERS))
+    tastes, styles = generator.normal(0, 1, (len(USERS), 2)), generator.normal(0, 0.6, (len(FILMS), 2))
+    seen = np.argwhere(generator.random((len(USERS), len(FILMS))) < RATINGS_PER_FILM)
+    user, film = seen.T
+    mean = 3.4 + kind[user] + liked[film] + np.sum(tastes[user] * styles[film], axis=1)
+    stars = np.clip(np.round(mean + generator.normal(0, 0.6, len(seen))), 1, 5)
+    return Observations(seen, stars, (len(USERS), len(FILMS)), mode_names=("user", "film"), labels=(USERS, FILMS))
+
+
+def write_ratings(path: Path) -> Observations:
+    """The made-up ratings as a CSV file: user, film, rating."""
+    ratings = make_ratings()
+    with written_aside(path) as aside, aside.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(["user", "film", "rating"])
+        for (user, film), stars in zip(ratings.coordinates, ratings.values, strict=True):
+            lines.writerow([USERS[user], FILMS[film], int(stars)])
+    return ratings
 
 
 def compare(data: DemoData, release: Release) -> list[DemoRow]:

@@ -1,0 +1,95 @@
+"""Sphinx settings of the documentation site (`make docs`). The build is offline: no page is fetched, none loads one."""
+
+import os
+import warnings
+
+import tensorveil
+
+os.environ.setdefault("PYTHONHASHSEED", "0")
+warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+
+project = "tensorveil"
+author = "The tensorveil maintainers"
+copyright = author
+version = release = tensorveil.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "gallery/**/*.ipynb"]
+nitpicky = False
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence", "deflist"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # signatures stay short; the sections of parameters say what is expected
+autosummary_generate = True
+autosummary_ignore_module_all = False
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "min_reported_time": 1,
+    "image_scrapers": ("matplotlib",),
+    "abort_on_example_error": True,
+    "reference_url": {"tensorveil": None},
+    "backreferences_dir": None,
+}
+suppress_warnings = ["config.cache"]  # the settings of the gallery hold functions
+
+html_theme = "pydata_sphinx_theme"
+html_title = "tensorveil"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"index": []}
+html_theme_options = {
+    "navbar_align": "left",
+    "show_prev_next": True,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "back_to_top_button": True,
+}
+
+# Links of pages that are also read where the repository is hosted -> the page of this site that shows the same.
+ELSEWHERE = {
+    "](../experiments/README.md": "](experiments.md",
+    "](../benchmarks/results/accuracy.md": "](measured_accuracy.md",
+    "](proofs)": "](theorems.md)",
+}
+
+
+def _links_within_the_site(app, page, source):
+    for link, here in ELSEWHERE.items():
+        source[0] = source[0].replace(link, here)
+
+
+def _bars_are_bars(app, what, name, subject, options, lines):
+    """In docstrings |k| is a length, not a substitution."""
+    for place, line in enumerate(lines):
+        if "|" in line and "`" not in line and not line.lstrip().startswith((">>>", "...")):
+            lines[place] = line.replace("|", r"\|")
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _bars_are_bars)
+    app.connect("source-read", _links_within_the_site)
