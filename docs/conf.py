@@ -23,11 +23,12 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "gallery/**/*.ipynb"]
-nitpicky = False
+default_role = "code"  # `name` in docstrings
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "deflist"]
 
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 autodoc_typehints = "none"  # signatures stay short; the sections of parameters say what is expected
 autosummary_generate = True
 autosummary_ignore_module_all = False
@@ -47,7 +48,6 @@ sphinx_gallery_conf = {
     "min_reported_time": 1,
     "image_scrapers": ("matplotlib",),
     "abort_on_example_error": True,
-    "reference_url": {"tensorveil": None},
     "backreferences_dir": None,
 }
 suppress_warnings = ["config.cache"]  # the settings of the gallery hold functions

@@ -63,14 +63,8 @@ left.plot(list(errors), list(errors.values()), "o-", color="#0072B2")
 left.axhline(errors[0], color="#555555", linestyle=":")
 left.annotate("predicting the mean", (10, errors[0]), xytext=(0, -12), textcoords="offset points", ha="right")
 left.set(xlabel="ratings that a new person brings", ylabel="RMSE of their other ratings", title="60 new people")
-right.errorbar(
-    predicted[order],
-    range(len(order)),
-    xerr=[predicted[order] - low[order], high[order] - predicted[order]],
-    fmt="o",
-    color="#D55E00",
-    capsize=3,
-)
+right.hlines(range(len(order)), low[order], high[order], color="#D55E00", linewidth=2)
+right.plot(predicted[order], range(len(order)), "o", color="#D55E00")
 right.set_yticks(range(len(order)), [str(release.labels[1][film]) for film in unseen[order]])
 right.set(xlabel="prediction and 90 % interval, for Ann alone", title="Ann's best films")
 plt.show()

@@ -50,25 +50,17 @@ found = release.predict(cells, interval=0.9)
 best = np.argsort(found.prediction)[-10:]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-groups = [predicted[test.values == stars] for stars in half_stars]
-parts = left.violinplot(
-    [group if len(group) > 1 else [np.nan] * 2 for group in groups], half_stars, widths=0.4, showmedians=True
-)
+given = [stars for stars in half_stars if np.sum(test.values == stars) > 1]
+groups = [predicted[test.values == stars] for stars in given]
+parts = left.violinplot(groups, given, widths=0.4, showmedians=True)
 for body in parts["bodies"]:
     body.set_facecolor("#0072B2")
 left.plot(half_stars, half_stars, ":", color="#555555", label="a perfect prediction")
 left.set(xlabel="rating that was given", ylabel="prediction", title="Held-out ratings")
 left.legend(frameon=False)
 names = [str(release.labels[1][film]) for film in unseen[best]]
-middle = found.prediction[best]
-right.errorbar(
-    middle,
-    range(len(best)),
-    xerr=[middle - found.low[best], found.high[best] - middle],
-    fmt="o",
-    color="#0072B2",
-    capsize=3,
-)
+right.hlines(range(len(best)), found.low[best], found.high[best], color="#0072B2", linewidth=2)
+right.plot(found.prediction[best], range(len(best)), "o", color="#0072B2")
 right.set_yticks(range(len(best)), names)
 right.set(xlabel="predicted rating and 90 % interval", title=f"Recommended to user {release.labels[0][user]}")
 plt.show()

@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import pkgutil
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +24,3 @@ def test_the_examples_of_a_module_give_what_they_show(name):
 def test_examples_are_found_at_all():
     tried = [doctest.testmod(importlib.import_module(name)).attempted for name in MODULES]
     assert sum(tried) >= 5
-
-
-def test_the_readme_gives_what_it_shows():
-    failed, tried = doctest.testfile(str(Path(__file__).parents[1] / "README.md"), module_relative=False)
-    assert (failed, tried >= 7) == (0, True)

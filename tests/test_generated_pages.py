@@ -2,13 +2,16 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import tensorveil as tv
+from tensorveil.cli.app import app
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -23,7 +26,16 @@ def pages():
 
 
 @pytest.mark.parametrize(
-    "name", ["choose_a_mechanism.md", "data_flow.md", "guarantee.schema.json", "certificate.schema.json"]
+    "name",
+    [
+        "choose_a_mechanism.md",
+        "data_flow.md",
+        "command_line.md",
+        "theorems.md",
+        "api.md",
+        "guarantee.schema.json",
+        "certificate.schema.json",
+    ],
 )
 def test_a_generated_page_is_up_to_date(pages, name):
     assert (DOCS / name).read_text() == pages[name], "run: make docs"
@@ -36,6 +48,18 @@ def test_every_theorem_of_a_mechanism_but_those_of_options_is_in_the_table(pages
         named
         >= {name for name, one in generate.THEOREMS.items() if one.mechanism not in ("offsets", "ledger")} - optional
     )
+
+
+def test_every_public_name_command_and_theorem_has_its_line(pages):
+    named = set(re.findall(r"^   tensorveil\.(\w+)$", pages["api.md"], re.M))
+    assert named == {name for name in tv.__all__ if not name.startswith("_")}
+    sections = re.findall(r"^## tensorveil (.+)$", pages["command_line.md"], re.M)
+    helped = CliRunner().invoke(app, ["--help"]).output
+    assert {section.split()[0] for section in sections} == set(
+        re.findall(r"^  (\w+)  ", helped.split("Commands:")[1], re.M)
+    )
+    assert "--epsilon" in pages["command_line.md"].split("## tensorveil complete")[1].split("## ")[0]
+    assert all(f"[{theorem}](proofs/" in pages["theorems.md"] for theorem in generate.THEOREMS)
 
 
 def test_guarantees_keep_to_the_published_schema():
