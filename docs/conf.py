@@ -1,12 +1,6 @@
 """Sphinx settings of the documentation site (`make docs`). The build is offline: no page is fetched, none loads one."""
 
-import os
-import warnings
-
 import tensorveil
-
-os.environ.setdefault("PYTHONHASHSEED", "0")
-warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
 
 project = "tensorveil"
 author = "The tensorveil maintainers"
@@ -22,7 +16,8 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "gallery/**/*.ipynb"]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_templates"]
 default_role = "code"  # `name` in docstrings
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -49,6 +44,8 @@ sphinx_gallery_conf = {
     "image_scrapers": ("matplotlib",),
     "abort_on_example_error": True,
     "backreferences_dir": None,
+    "write_computation_times": False,  # that page would load scripts from elsewhere
+    "show_signature": False,
 }
 suppress_warnings = ["config.cache"]  # the settings of the gallery hold functions
 

@@ -125,6 +125,21 @@ def test_things_are_counted(number, text):
     assert counted(number, "row") == text
 
 
+def test_made_up_ratings_are_the_same_for_everybody_and_overwrite_nothing(tmp_path):
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    for path in (first, second):
+        assert CliRunner().invoke(cli.app, ["demo", "--data", str(path)]).exit_code == 0
+    assert first.read_bytes() == second.read_bytes()
+    ratings = tv.read(first, ["user", "film"], "rating")
+    assert ratings.shape == (300, 50)
+    assert set(ratings.values) == {1.0, 2.0, 3.0, 4.0, 5.0}
+    result = CliRunner().invoke(cli.app, ["demo", "--data", str(first)])
+    assert isinstance(result.exception, tv.InputError)
+    assert "must be a new file" in str(result.exception)
+    assert first.read_bytes() == second.read_bytes()
+    assert sorted(tmp_path.iterdir()) == [first, second]
+
+
 def test_the_demonstration_removes_no_release_of_somebody_else(tmp_path):
     precious = tmp_path / "release" / "certificate.json"
     precious.parent.mkdir()
