@@ -1,5 +1,7 @@
 """Sphinx settings of the documentation site (`make docs`). The build is offline: no page is fetched, none loads one."""
 
+import re
+
 import tensorveil
 
 project = "tensorveil"
@@ -33,7 +35,22 @@ napoleon_use_rtype = False
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
+
+class GalleryOrder:
+    """The way through the gallery; an example that is not named comes last."""
+
+    names = ("ratings", "taxi", "parking", "health_counts", "choosing_epsilon", "fold_in", "local_collection")
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, file):
+        name = file.removesuffix(".py")
+        return (self.names.index(name) if name in self.names else len(self.names), name)
+
+
 sphinx_gallery_conf = {
+    "within_subsection_order": GalleryOrder,
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
@@ -47,7 +64,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,  # that page would load scripts from elsewhere
     "show_signature": False,
 }
-suppress_warnings = ["config.cache"]  # the settings of the gallery hold functions
+suppress_warnings = ["config.cache"]  # the settings of the gallery hold a class
 
 html_theme = "pydata_sphinx_theme"
 html_title = "tensorveil"
@@ -79,6 +96,18 @@ def _links_within_the_site(app, page, source):
         source[0] = source[0].replace(link, here)
 
 
+def _descriptions_not_types(app, what, name, subject, options, lines):
+    """Docstrings say "name : what it is". Napoleon would set that as a type: put it below the name instead."""
+    section, result = False, []
+    for place, line in enumerate(lines):
+        following = lines[place + 1] if place + 1 < len(lines) else ""
+        if line and following and set(following) == {"-"}:
+            section = line in ("Parameters", "Attributes", "Raises")
+        found = re.fullmatch(r"([\w*, ]+?) : (.+)", line) if section else None
+        result += [found[1], f"    {found[2]}"] if found else [line]
+    lines[:] = result
+
+
 def _bars_are_bars(app, what, name, subject, options, lines):
     """In docstrings |k| is a length, not a substitution."""
     for place, line in enumerate(lines):
@@ -88,5 +117,6 @@ def _bars_are_bars(app, what, name, subject, options, lines):
 
 def setup(app):
     """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _descriptions_not_types, priority=100)  # before Napoleon
     app.connect("autodoc-process-docstring", _bars_are_bars)
     app.connect("source-read", _links_within_the_site)
