@@ -22,7 +22,8 @@ PAGES = sorted(
 
 def blocks(text, kind):
     """Contents of the fenced blocks of one kind."""
-    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)
+    fenced = re.findall(r"^```(\S*)\n(.*?)^```$", text, re.M | re.S)
+    return [content for found, content in fenced if found == kind]
 
 
 def commands(text, kind):
