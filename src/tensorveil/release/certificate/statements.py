@@ -92,6 +92,11 @@ def unit(certificate: Certificate) -> str:
         certificate.contributions is None or request.unit.coordinates_public,
         "the numbers of observations per index are stated, but they are not public under this unit",
     )
+    need(
+        certificate.contributions is None
+        or tuple(one.mode for one in certificate.contributions) == certificate.mode_names,
+        "the numbers of observations per index are not those of all modes, in their order",
+    )
     return told
 
 
