@@ -1,4 +1,4 @@
-"""`tensorveil advise`: sizes or a file, one clear error, and no private value; and what `complete` says for the report."""
+"""`tensorveil advise`: sizes or a file give the same advice, and wrong input is one clear error."""
 
 import json
 import re
