@@ -212,6 +212,9 @@ def fit(
     if vault.unit.coordinates_public:
         plan.mechanism.check_pattern(vault.pattern, plan)
     counts = partial(_slice_counts, engine, shards)
+    contributions = None  # found before anything is spent, so that a failure costs nothing
+    if vault.unit.coordinates_public:
+        contributions = contributions_of(plan.request.mode_names, map(counts, range(len(observations.shape))))
     with paying(ledger, dataset, plan, counts, trusted) as reservation, one_blas_thread():
         completion = type(plan.mechanism).run(plan.mechanism, vault, plan, progress)  # no attribute of an instance
         guarantee = Guarantee.of_run(
@@ -232,9 +235,7 @@ def fit(
             ledger=None if reservation is None else reservation.record,
             paid_by=ledger,
             generator=EXACT if isinstance(source, ExactNoise) else CHACHA,
-            contributions=contributions_of(plan.request.mode_names, map(counts, range(len(observations.shape))))
-            if vault.unit.coordinates_public
-            else None,
+            contributions=contributions,
         )
 
 
