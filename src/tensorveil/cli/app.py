@@ -9,6 +9,7 @@ import typer
 from tensorveil import __version__
 from tensorveil.cli.audit import audit
 from tensorveil.cli.complete import complete
+from tensorveil.cli.data.advise import advise
 from tensorveil.cli.data.shard import shard
 from tensorveil.cli.demo import demo
 from tensorveil.cli.ledger import ledger_app
@@ -49,6 +50,7 @@ def options(
     """Complete partly observed tensors under differential privacy."""
 
 
+app.command(cls=OptionCommand, short_help="How accurate a release will be, before anything is spent.")(advise)
 app.command(cls=OptionCommand, short_help="From a file to a private release: plan, price, run, report.")(complete)
 app.command(cls=OptionCommand, short_help="Split data into shards, for a cluster or for more rows than memory.")(shard)
 app.command(

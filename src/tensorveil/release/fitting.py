@@ -39,6 +39,7 @@ from tensorveil.release.certificate.curve import all_pure
 from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.release.ledger.paying import paying, refuse_published
 from tensorveil.release.memory import check_memory
+from tensorveil.release.people.contributions import contributions_of
 from tensorveil.release.release import CHACHA, EXACT, Release
 from tensorveil.release.without_privacy import NO_PRIVACY, completed_without_privacy
 
@@ -211,6 +212,9 @@ def fit(
     if vault.unit.coordinates_public:
         plan.mechanism.check_pattern(vault.pattern, plan)
     counts = partial(_slice_counts, engine, shards)
+    contributions = None  # found before anything is spent, so that a failure costs nothing
+    if vault.unit.coordinates_public:
+        contributions = contributions_of(plan.request.mode_names, map(counts, range(len(observations.shape))))
     with paying(ledger, dataset, plan, counts, trusted) as reservation, one_blas_thread():
         completion = type(plan.mechanism).run(plan.mechanism, vault, plan, progress)  # no attribute of an instance
         guarantee = Guarantee.of_run(
@@ -231,6 +235,7 @@ def fit(
             ledger=None if reservation is None else reservation.record,
             paid_by=ledger,
             generator=EXACT if isinstance(source, ExactNoise) else CHACHA,
+            contributions=contributions,
         )
 
 

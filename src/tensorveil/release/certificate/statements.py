@@ -89,6 +89,15 @@ def unit(certificate: Certificate) -> str:
                 event.replace == request.unit.coordinates_public,
                 "the cost of a stage is for another kind of neighbouring data",
             )
+    need(
+        certificate.contributions is None or request.unit.coordinates_public,
+        "the numbers of observations per index are stated, but they are not public under this unit",
+    )
+    need(
+        certificate.contributions is None
+        or tuple(one.mode for one in certificate.contributions) == certificate.mode_names,
+        "the numbers of observations per index are not those of all modes, in their order",
+    )
     return told
 
 

@@ -1,5 +1,6 @@
 """`verify`: recompute what a certificate states, with a second method where one exists. Any doubt is a failed check."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -7,16 +8,20 @@ from pathlib import Path
 
 from tensorveil import __version__
 from tensorveil.errors import InputError
+from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.parts import never_in_both
 from tensorveil.privacy.guarantee import software_versions
 from tensorveil.release import saving
 from tensorveil.release.certificate import prices, statements
 from tensorveil.release.certificate.certificate import Certificate
 from tensorveil.release.certificate.questions import DOUBT, OK, Check, NotRunError, asked, need
+from tensorveil.release.certificate.records import BalanceRecord
 from tensorveil.release.ledger.accounts import paid_reservation
+from tensorveil.release.ledger.balance import balance_of
 from tensorveil.release.ledger.chain import Chain
 from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.release.release import Release
+from tensorveil.release.report.variation import variation, variation_of
 
 DRAWING = re.compile(r"<svg .*?</svg>", re.DOTALL)
 DESCRIPTION = re.compile(r"<title>.*?</title>", re.DOTALL)
@@ -94,10 +99,29 @@ def _hash(certificate: Certificate, name: str, data: bytes) -> str:
 
 
 def _model(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
-    saving.read_model(contents[saving.MODEL], certificate)
+    varied = _variation(certificate, saving.read_model(contents[saving.MODEL], certificate))
     sizes = " x ".join(map(str, certificate.shape))
-    told = f"{certificate.model.family}, {sizes}, ranks {certificate.model.ranks}, all numbers finite"
+    told = f"{certificate.model.family}, {sizes}, ranks {certificate.model.ranks}, all numbers finite; {varied}"
     return told if certificate.personalize is None else f"{told}; no rows of {certificate.personalize.mode_name}"
+
+
+def _variation(certificate: Certificate, model: Completion) -> str:
+    """How far predictions differ, computed again from the model; the last digits may depend on the machine."""
+    stated = certificate.variation
+    made = variation_of(model)
+    need(
+        (stated is None) == (made is None),
+        "the variation of predictions is stated for a model that has none, or left out for one that has it",
+    )
+    if stated is None or made is None or certificate.bounds is None:
+        return "the model predicts nothing on its own"
+    for name in ("predictions", "values"):
+        told, found = getattr(stated, name), made[name]
+        close = told is found if told is None or found is None else math.isclose(told, found, rel_tol=1e-4)
+        need(close, f"the standard deviation of {name} is {found!r}, not {told!r} as stated")
+    follows = variation(stated.predictions, stated.values, certificate.bounds.low, certificate.bounds.high)
+    need(stated.nearly_constant == follows["nearly_constant"], "the stated numbers say otherwise of nearly_constant")
+    return "the predictions are nearly constant" if stated.nearly_constant else "the predictions differ between cells"
 
 
 def _labels(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
@@ -167,10 +191,16 @@ def _words_of(page: str) -> list[str]:
 
 def _paid(certificate: Certificate, path: str | Path) -> str:
     """Whether the ledger was charged for these stages and has recorded this folder."""
-    account, number = paid_reservation(Chain(path).read(), certificate)
+    entries = Chain(path).read()
+    account, number = paid_reservation(entries, certificate)
     folders = account.folders.get(number, [])
     need(
         not folders or certificate.digest in folders, f"the ledger has recorded other folders for reservation {number}"
+    )
+    need(
+        certificate.balance is None
+        or certificate.balance == BalanceRecord(**balance_of(entries, account.name, number)),
+        "the ledger has another balance of the data set than the certificate states",
     )
     known = "saved" if folders else "drawn; the ledger has no folder on record (use tensorveil ledger record)"
     return f"reservation {number} of data set {account.name!r}, with the same stages and cost, {known}"
