@@ -109,10 +109,13 @@ class Observations:
     def from_table(
         cls,
         table: Any,
-        modes: Sequence[str],
+        modes: Sequence[str] | Mapping[str, str],
         value: str,
         *,
+        bins: Mapping[str, str] | None = None,
         labels: Mapping[str, ArrayLike] | None = None,
+        shape: Sequence[int | None] | None = None,
+        first_index: int = 0,
         public_labels: Sequence[str] = (),
         duplicates: str = "error",
     ) -> Observations:
@@ -121,7 +124,8 @@ class Observations:
         Labels may be strings, whole numbers, dates or timestamps. A mode's labels are those given in `labels`, in that
         order (the way to state a public shape), or else the distinct labels of its column, sorted. Under units that
         keep private who is in the data, labels read off the data are refused later, unless `public_labels` names the
-        mode: then the caller states that its labels are public anyway.
+        mode: then the caller states that its labels are public anyway. All arguments are those of `read`: `modes` may
+        be {mode: column}, `bins` groups times, and with `shape` the columns hold indices from `first_index`.
 
         Examples
         --------
@@ -131,6 +135,12 @@ class Observations:
         >>> observations.labels[0], observations.labels[1]
         (array(['ann', 'bob'], dtype=object), array([7, 9]))
         """
+        if bins or shape is not None or isinstance(modes, Mapping):
+            from tensorveil.data.readers.columns import Layout, observations_of
+            from tensorveil.data.readers.sources import table_reading
+
+            layout = Layout.checked(modes, value, bins, labels, shape, first_index, public_labels, duplicates)
+            return observations_of(table_reading(table, layout.wanted_columns, value), layout)
         columns, names, given = tables.chosen_columns(table, modes, value, labels)
         stated = tensor_modes.checked_public(public_labels, names)
         numbers = tables.value_column(columns.column(value), value)
