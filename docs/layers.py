@@ -17,6 +17,7 @@ ROOMS = {
     "errors": "kinds of errors",
     "checks": "checks of arguments",
     "metrics": "how good predictions are",
+    "notebook": "how objects show themselves in a notebook",
     "data": "observations, tables, side information; `readers/` for files, `datasets/` to try things on",
     "kernels": "compiled loops: `reference/` to be read, `fast/` the same at full speed",
     "models": "CP, Tucker, offsets, and what a release predicts with",

@@ -68,6 +68,15 @@ def test_the_list_of_commands_is_not_cut_short():
     assert "..." not in output.split("Commands:")[1]
 
 
+def test_the_shell_can_complete_commands_and_options():
+    """What a shell asks the program while somebody types."""
+    asked = {"_TENSORVEIL_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "tensorveil compl"}
+    assert "complete" in CliRunner().invoke(cli.app, [], env=asked, prog_name="tensorveil").output
+    asked["_TYPER_COMPLETE_ARGS"] = "tensorveil complete --epsi"
+    assert "--epsilon" in CliRunner().invoke(cli.app, [], env=asked, prog_name="tensorveil").output
+    assert "--show-completion" in CliRunner().invoke(cli.app, ["--help"]).output
+
+
 @pytest.fixture
 def listening():
     """Ctrl-C interrupts, whatever the caller of the tests made of it: in the background it is often ignored."""

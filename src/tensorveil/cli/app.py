@@ -26,7 +26,6 @@ from tensorveil.errors import BudgetError, SpentError, TensorveilError
 app = typer.Typer(
     help="Complete partly observed tensors under differential privacy.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: half the start-up time, and readable in any terminal
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tensorveil.engines.local import Engine
     from tensorveil.mechanisms.base import Mechanism
     from tensorveil.privacy.plan import Plan
+    from tensorveil.release.ledger.ledger import Ledger
 
 
 def complete(
@@ -90,6 +92,9 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     observations = _read(job)
     if job.engine == "dask" and not isinstance(observations, Sharded):
         raise InputError("--engine dask must be for a folder of shards, got a file; write one with tensorveil shard")
+    if math.isinf(job.epsilon):
+        _without_privacy(job, observations, ledger, plan_only, as_json)
+        return
     planned = plan(
         observations,
         family,
@@ -98,6 +103,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         job.epsilon,
         job.delta,
         mechanism=mechanism,
+        levels=job.levels,
         expected_count=job.expected_count,
         at_most=job.at_most,
         features=job.features,
@@ -135,6 +141,37 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         print_json(found)
 
 
+def _without_privacy(
+    job: Job, observations: Observations | Sharded, ledger: Ledger | None, plan_only: bool, as_json: bool
+) -> None:
+    """`--epsilon inf`: the same model without noise, marked as not private wherever it is shown."""
+    from tensorveil.release.fitting import complete as completed
+    from tensorveil.release.without_privacy import NO_PRIVACY
+
+    if job.seed is not None or job.levels is not None:
+        raise InputError("--seed and --levels must be left out with --epsilon inf, got one of them; no noise is drawn")
+    say(str(NO_PRIVACY), aside=as_json)
+    facts: dict[str, Any] = {"epsilon": None, "status": "none", "publishable": False}
+    if not plan_only and job.out is not None:
+        with progress_bar() as progress:
+            release = completed(
+                observations,
+                job.family,
+                job.bounds,
+                job.unit,
+                job.epsilon,
+                features=job.features,
+                progress=progress,
+                ledger=ledger,
+                dataset=job.dataset,
+            )
+            release.save(job.out)
+        facts["out"] = str(job.out)
+        say(f"wrote {job.out}, which is NOT private: for comparison inside your organisation only", aside=as_json)
+    if as_json:
+        print_json(facts)
+
+
 def _mechanism(job: Job) -> Mechanism | str:
     """The name of the mechanism, or the completion of local answers."""
     if job.protocol is None:
@@ -155,14 +192,13 @@ def _engine(job: Job, data: Observations | Sharded) -> AbstractContextManager[En
 
 def _read(job: Job) -> Observations | Sharded:
     from tensorveil.data.readers.files import read
-    from tensorveil.data.shards import is_sharded
-    from tensorveil.release.fitting import opened
+    from tensorveil.data.shards import is_sharded, opened
 
     if is_sharded(job.input):
         given = [name for name in ("format", "columns", "bin", "labels", "public_labels") if getattr(job, name)]
         if given:
             raise InputError(f"--{given[0]} must be left out for a folder of shards, got one; the manifest states it")
-        return opened(job.input, job.modes, job.value, job.shape)
+        return opened(job.input, job.modes, job.value, shape=job.shape)
     with progress_bar() as progress:
         progress(f"reading {job.input.name}", 0, 1)
         return read(

@@ -58,10 +58,6 @@ def save_release(release: Release, directory: str | Path) -> Path:
     from tensorveil.release.report.report import report_html
 
     target = check_target(directory)
-    if release.guarantee.status == "none":
-        raise InputError(
-            "a release must have a guarantee to be saved, got a model without privacy; complete with a finite epsilon"
-        )
     _check_whole(release)
     contents = {MODEL: _model_bytes(release.model), LABELS: _labels_bytes(release)}
     certificate = Certificate.of(release).with_files({name: sha256(part) for name, part in contents.items()})
