@@ -287,13 +287,16 @@ def test_ten_thousand_command_lines_are_answered_clearly(ratings, tmp_path, word
 
 SUDDEN_DEATH = """
 import os, signal, sys
+from tensorveil.__main__ import main
 from tensorveil.cli import app, complete
 from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.release import saving
 from tensorveil.release.ledger.ledger import Ledger
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the caller made of it
-number = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT}[sys.argv[1]]
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+numbers = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
+number = numbers[sys.argv[1]]
 owner, name, after = {
     "reserved": (Ledger, "reserve", True),
     "drawing": (StatisticPerturbation, "run", False),
@@ -311,7 +314,7 @@ def stop(*given):
 
 setattr(owner, name, stop)
 sys.argv[1:] = sys.argv[3:]
-app.main()
+main()
 """
 
 
@@ -361,13 +364,25 @@ def test_killed_at_every_step_the_ledger_tells_the_truth(stopped, tmp_path):
             assert Ledger(path).spent("films").saved == 1
 
 
-def test_interrupted_at_a_step_that_was_paid_the_program_says_what_is_spent(stopped, tmp_path):
-    for point, (told, status) in stopped("interrupted", ("drawing", "made")).items():
-        assert (point, status) == (point, 130)
+@pytest.mark.parametrize("how, number", [("interrupted", 130), ("terminated", 143)])
+def test_stopped_at_a_step_that_was_paid_the_program_says_what_is_spent(stopped, tmp_path, how, number):
+    for point, (told, status) in stopped(how, ("drawing", "made", "writing")).items():
+        assert (point, status) == (point, number)
         assert "reservation 2 of data set 'films' counts as spent" in told
-        assert "interrupted" in told
+        assert told.endswith(f"{how}\n")
+        assert "Traceback" not in told
+        assert not list(tmp_path.glob(".*.part")), "nothing is left behind"
         assert not (tmp_path / point).exists()
         assert Ledger(tmp_path / f"{point}.sqlite").spent("films").epsilon == pytest.approx(2)
+
+
+def test_a_full_disk_is_found_before_anything_is_spent(ratings, tmp_path, monkeypatch):
+    Ledger.create(tmp_path / "L.sqlite", "films", "value", 5.0)
+    monkeypatch.setattr("tensorveil.release.memory.needed_space", lambda plan, labels: 2**60)
+    status, _, error = run(*options(ratings, tmp_path / "out", "--ledger", tmp_path / "L.sqlite", "--dataset", "films"))
+    assert (status, (tmp_path / "out").exists()) == (2, False)
+    assert "nothing was spent" in error
+    assert Ledger(tmp_path / "L.sqlite").spent("films").epsilon == 0
 
 
 def test_a_release_that_cannot_be_saved_has_spent_its_budget(ratings, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """The program `tensorveil`: its commands, and what an error looks like."""
 
-import signal
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -30,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: half the start-up time, and readable in any terminal
 )
 
-WRONG_INPUT, LEDGER_REFUSED, FAILED_AFTER_SPENDING, INTERRUPTED = 2, 3, 4, 130
+WRONG_INPUT, LEDGER_REFUSED, FAILED_AFTER_SPENDING = 2, 3, 4
 
 
 def _print_version(wanted: bool) -> None:
@@ -84,21 +82,8 @@ def exit_status(error: TensorveilError) -> int:
 
 def main() -> None:
     """Run the command line; a tensorveil error is shown as one line and an exit status, not a traceback."""
-    pressed: list[bool] = []
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        pressed.append(True)
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # else the caller ignores it (nohup)
-        signal.signal(signal.SIGINT, interrupt)
     try:
         app()
-    except SystemExit as stop:
-        if stop.code == INTERRUPTED:
-            typer.echo("interrupted", err=True)
-        raise
     except TensorveilError as error:
         typer.echo(f"error: {error}", err=True)
         raise SystemExit(exit_status(error)) from None
@@ -108,11 +93,3 @@ def main() -> None:
     except OSError as error:  # a file that cannot be read or written
         typer.echo(f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True)
         raise SystemExit(WRONG_INPUT) from None
-    except Exception:
-        if not pressed:
-            raise
-        typer.echo("interrupted", err=True)  # an import in C turns Ctrl-C into an error of its own
-        raise SystemExit(INTERRUPTED) from None
-    finally:
-        if before is signal.default_int_handler:
-            signal.signal(signal.SIGINT, before)

@@ -53,7 +53,7 @@ def complete(
     tensorveil complete answers.parquet --modes user,film --protocol protocol.json --person user --out DIR
 
     Exit status: 0, done; 2, invalid input, nothing was spent; 3, refused by the ledger, nothing was spent; 4, failed
-    after the budget was reserved, so it counts as spent; 130, interrupted.
+    after the budget was reserved, so it counts as spent; 130 and 143, interrupted or terminated.
     """
     job = job_of(options, config)
     if job.out is None and not plan_only:
@@ -76,8 +76,8 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     from tensorveil.release.fitting import fit, plan
     from tensorveil.release.ledger.ledger import Ledger
     from tensorveil.release.ledger.paying import counted_as_spent
-    from tensorveil.release.memory import traffic
-    from tensorveil.release.saving import check_target
+    from tensorveil.release.memory import needed_space, traffic
+    from tensorveil.release.saving import check_space, check_target
 
     started = time.monotonic()
     checks.choice("model", job.model, FAMILIES)  # errors now rather than after reading
@@ -117,6 +117,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         if as_json:
             print_json(_told(planned))
         return
+    check_space(job.out, needed_space(planned, observations.labels))
     with _engine(job, observations) as engine, progress_bar() as progress:
         release = fit(
             observations,
