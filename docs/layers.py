@@ -28,6 +28,7 @@ ROOMS = {
     "mechanisms": "which questions are asked, in which order, at which price; shared `parts/`, `planning/`, `local/`",
     "published": "the paper's Algorithms 1 to 3 as printed",
     "release": "`plan`, `fit`, `complete`, predictions, saving; `certificate/`, `ledger/`, `report/`",
+    "sklearn": "an estimator of scikit-learn, each of whose fits is a release",
     "audit": "replays against neighbours, and lower bounds on epsilon by attack",
     "demo": "the demonstration",
     "cli": "the command line; `local/` for local privacy, `releases/` for commands that read a finished release",

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tensorveil.release.fitting import plan as plan
     from tensorveil.release.ledger.ledger import Ledger as Ledger
     from tensorveil.release.release import Release as Release
+    from tensorveil.release.tuning.comparing import tune as tune
     from tensorveil.solvers.als import ALS as ALS
     from tensorveil.solvers.parallel_sgd import ParallelSGD as ParallelSGD
     from tensorveil.solvers.sgd import SGD as SGD
@@ -103,6 +104,7 @@ _NAMES = {
     "tensorveil.release.fitting": "complete fit plan",
     "tensorveil.release.ledger.ledger": "Ledger",
     "tensorveil.release.release": "Release",
+    "tensorveil.release.tuning.comparing": "tune",
     "tensorveil.solvers.als": "ALS",
     "tensorveil.solvers.parallel_sgd": "ParallelSGD",
     "tensorveil.solvers.sgd": "SGD",

@@ -173,7 +173,6 @@ class Chain:
             try:
                 patience = min(SILENCE, PATIENCE)
                 with closing(sqlite3.connect(place, timeout=patience, isolation_level=None, uri=True)) as connection:
-                    connection.execute("PRAGMA synchronous = EXTRA")  # committed means on the disk, name included
                     self._begin(connection, begin)
                     try:
                         yield connection
@@ -187,10 +186,8 @@ class Chain:
 
     def _begin(self, connection: sqlite3.Connection, begin: str) -> None:
         """Begin a transaction; a line says what is waited for when another process has the file for long."""
-        reads = "SELECT count(*) FROM sqlite_master"  # takes the lock that a BEGIN for reading only announces
         try:
-            connection.execute(begin)
-            connection.execute(reads)
+            _locked(connection, begin)
             return
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
@@ -201,8 +198,7 @@ class Chain:
             "waiting for the ledger %s, which another process has locked; for %.0f s at most", self.path, PATIENCE
         )
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * PATIENCE)}")
-        connection.execute(begin)
-        connection.execute(reads)
+        _locked(connection, begin)
 
     def _check_form(self, connection: sqlite3.Connection) -> None:
         found = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
@@ -225,6 +221,13 @@ class Chain:
                 f"the ledger's entries must be as they were written, got {fault}, in {self.path}; "
                 "somebody changed the file: do not release anything, restore it from a backup"
             )
+
+
+def _locked(connection: sqlite3.Connection, begin: str) -> None:
+    """A transaction that has its lock: a plain BEGIN takes that of readers only with the first reading."""
+    connection.execute("PRAGMA synchronous = EXTRA")  # committed means on the disk, name included
+    connection.execute(begin)
+    connection.execute("SELECT count(*) FROM sqlite_master")
 
 
 def _told(path: Path, error: sqlite3.DatabaseError) -> BudgetError | InputError:
