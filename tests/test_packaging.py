@@ -1,4 +1,4 @@
-"""What people install: one version, documented extras, files that are not Python, a workflow that runs our own checks."""
+"""What people install: one version, documented extras, files that are not Python, a workflow of our own checks."""
 
 import re
 import tomllib

@@ -15,8 +15,6 @@ from tensorveil.data import cells, merging, tables
 from tensorveil.data import modes as tensor_modes
 from tensorveil.errors import InputError
 
-DUPLICATES = ("error", "keep", "mean")
-
 
 @final
 class Observations:
@@ -67,7 +65,7 @@ class Observations:
         self._shape = checks.shape(shape)
         self._mode_names = tensor_modes.checked_names(mode_names, len(self._shape))
         self._labels = tensor_modes.checked_labels(labels, self._shape)
-        self._duplicates = checks.choice("duplicates", duplicates, DUPLICATES)
+        self._duplicates = checks.choice("duplicates", duplicates, merging.DUPLICATES)
         self._inferred_modes: tuple[str, ...] = ()
         self._stated_modes: tuple[str, ...] = ()
         self._bins: tuple[str | None, ...] = (None,) * len(self._shape)
@@ -140,7 +138,7 @@ class Observations:
             from tensorveil.data.readers.sources import table_reading
 
             layout = Layout.checked(modes, value, bins, labels, shape, first_index, public_labels, duplicates)
-            return observations_of(table_reading(table, layout.wanted_columns, value), layout)
+            return observations_of(table_reading(table, layout.wanted_columns, value), layout, cls)
         columns, names, given = tables.chosen_columns(table, modes, value, labels)
         stated = tensor_modes.checked_public(public_labels, names)
         numbers = tables.value_column(columns.column(value), value)

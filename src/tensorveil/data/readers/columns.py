@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from tensorveil import checks
 from tensorveil.arrays import Integers
 from tensorveil.data import tables
-from tensorveil.data.merging import RepeatedCellsError
+from tensorveil.data.merging import DUPLICATES, RepeatedCellsError
 from tensorveil.data.modes import checked_public
-from tensorveil.data.observations import DUPLICATES, Observations
 from tensorveil.data.readers import text as text_files
 from tensorveil.data.readers import time_bins
 from tensorveil.data.readers.labels import binned_positions, index_numbers, label_list, positions
 from tensorveil.data.readers.sources import Reading
 from tensorveil.errors import InputError, SizeError
+
+if TYPE_CHECKING:
+    from tensorveil.data.observations import Observations
 
 MOST_NUMBERED_LABELS = 10**8
 
@@ -83,8 +85,11 @@ class Layout:
         return None if self.columns is None else tuple(self.columns.values())
 
 
-def observations_of(source: Reading, layout: Layout) -> Observations:
-    """The observations in the columns of a file or of a table; one error names all bad rows."""
+def observations_of(source: Reading, layout: Layout, kind: type[Observations]) -> Observations:
+    """The observations in the columns of a file or of a table; one error names all bad rows.
+
+    `kind` is the class Observations, which reads tables by this function and so cannot be imported here.
+    """
     names = source.modes if layout.columns is None else tuple(layout.columns)
     if source.indexed and names != source.modes:
         raise InputError(
@@ -112,7 +117,7 @@ def observations_of(source: Reading, layout: Layout) -> Observations:
     for number, mode in enumerate(encoded):
         coordinates[:, number] = mode.codes
     try:
-        observations = Observations(
+        observations = kind(
             coordinates,
             numbers,
             tuple(mode.size for mode in encoded),

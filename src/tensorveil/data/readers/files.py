@@ -68,7 +68,7 @@ def read(
     names = checked_list("columns", columns)
     wanted = layout.wanted_columns
     asked = Asked(wanted, value, names, layout.binned_columns, layout.labelled_columns, shape is not None)
-    return observations_of(open_source(path, format, asked), layout)
+    return observations_of(open_source(path, format, asked), layout, Observations)
 
 
 def read_table(path: FilePath, *, format: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
