@@ -3,10 +3,10 @@
 The names below are resolved on first use, so that `import tensorveil` costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as of `typing`, which takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from tensorveil import audit as audit
     from tensorveil import published as published
     from tensorveil.data.datasets import synthetic as synthetic
@@ -115,9 +115,11 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()
 __all__ = ["__version__", *sorted(_HOMES)]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _HOMES:
         raise AttributeError(f"module 'tensorveil' has no attribute {name!r}")
+    from importlib import import_module
+
     home = import_module(_HOMES[name])
     found = home if _HOMES[name].endswith(f".{name}") else getattr(home, name)
     globals()[name] = found

@@ -1,70 +1,90 @@
-"""The program `tensorveil`: what it imports before it listens to Ctrl-C is as little as possible.
+"""The program `tensorveil`: it listens to Ctrl-C and SIGTERM before it imports anything that takes time.
 
 The client of local privacy starts without the libraries that other commands need.
 """
 
-import signal
+import _signal as signals  # what `signal` wraps, without the libraries that it imports
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any
 
-WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-DEFAULTS: dict[signal.Signals, Any] = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-}
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+WORDS = {signals.SIGINT: "interrupted", signals.SIGTERM: "terminated"}
+DEFAULTS = {signals.SIGINT: signals.default_int_handler, signals.SIGTERM: signals.SIG_DFL}
 
 
 def main() -> None:
     """Run the command line; Ctrl-C and SIGTERM end it alike, with one word and the status 130 or 143."""
-    received: list[int] = []
-    with listening(received):
-        try:
-            run()
-        except SystemExit:
-            if not received:
-                raise
-        except KeyboardInterrupt:
-            pass
-        except Exception:  # an import in C turns Ctrl-C into an error of its own
-            if not received:
-                raise
-    if received:
-        number = signal.Signals(received[0])
-        print(WORDS[number], file=sys.stderr, flush=True)
-        raise SystemExit(128 + number)
-
-
-@contextmanager
-def listening(received: list[int]) -> Iterator[None]:
-    """Inside the block both signals raise KeyboardInterrupt and are noted, unless the caller ignores them (nohup)."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    taken = [number for number, default in DEFAULTS.items() if signal.getsignal(number) == default]
-    for number in taken:
-        signal.signal(number, stop)
+    taken = [
+        number for number in DEFAULTS if signals.getsignal(number) == DEFAULTS[number]
+    ]  # others are ignored: nohup
     try:
-        yield
+        listen(taken, _leave)  # imports would print a traceback, and there is nothing to clean up yet
+        command = _command()
+        received: list[int] = []
+        listen(taken, lambda number, frame: _stop(received, number))
+        _run(command, received)
     finally:
         for number in taken:
-            signal.signal(number, DEFAULTS[number])
+            signals.signal(number, DEFAULTS[number])
 
 
-def run() -> None:
-    """Run the command that the arguments name."""
+def listen(numbers: "list[int]", handler: "Callable[[int, Any], None]") -> None:
+    """Let these signals be handled so."""
+    for number in numbers:
+        signals.signal(number, handler)
+
+
+def _command() -> "Callable[[], None]":
+    """What the arguments ask for, imported."""
     if sys.argv[1:2] == ["randomize"]:
         from tensorveil.cli.local.randomize import main as randomize
 
-        randomize(sys.argv[2:])
-    else:
-        from tensorveil.cli.app import main as command
+        return lambda: randomize(sys.argv[2:])
+    from tensorveil.cli.app import main as command
 
+    return command
+
+
+def _leave(number: int, frame: "Any") -> None:
+    """End at once: nothing has been read, spent or written."""
+    import os
+
+    os.write(2, f"{WORDS[number]}\n".encode())
+    os._exit(128 + number)
+
+
+def _stop(received: "list[int]", number: int) -> None:
+    received.append(number)
+    raise KeyboardInterrupt
+
+
+def _run(command: "Callable[[], None]", received: "list[int]") -> None:
+    """Run a command; after a signal, say so and end with its status, whatever libraries make of the interrupt."""
+    before = sys.unraisablehook
+
+    def again(found: "Any") -> None:
+        """Where Python cannot raise, as inside of an import, the interrupt is repeated instead of shown."""
+        if received and found.exc_type is KeyboardInterrupt:
+            import _thread
+
+            _thread.interrupt_main(received[-1])
+        else:
+            before(found)
+
+    sys.unraisablehook = again
+    try:
         command()
+    except (Exception, SystemExit, KeyboardInterrupt):  # an import in C turns Ctrl-C into an error of its own
+        if not received:
+            raise
+    finally:
+        sys.unraisablehook = before
+    if received:
+        print(WORDS[received[0]], file=sys.stderr, flush=True)
+        raise SystemExit(128 + received[0])
 
 
 if __name__ == "__main__":

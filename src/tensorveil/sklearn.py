@@ -136,7 +136,9 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 "ledger and dataset must be given, because every fit is a release and costs add up, got none; create "
                 "a Ledger, or state each_fit_is_a_release=True and count the fits yourself"
             )
-        cells, values = validate_data(self, X, y, dtype=None, y_numeric=True, ensure_min_features=2)
+        cells, values = validate_data(
+            self, X, y, dtype=None, y_numeric=True, ensure_min_features=2, ensure_min_samples=2
+        )
         table = _columns(X, cells, self.feature_names_in_ if hasattr(self, "feature_names_in_") else None)
         self._whole = {name for name, column in table.items() if _is_whole(column)}
         data = Observations.from_table(

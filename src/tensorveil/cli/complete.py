@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def complete(
     *,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with the same names (docs/configuration.md). Options given here take precedence.")
+        Path | None,
+        typer.Option(help="TOML file of these options (docs/configuration.md). Options on the command line win."),
     ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show the plan and its privacy cost, then stop.")
