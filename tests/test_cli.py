@@ -1,6 +1,8 @@
 """The command line: parses, calls, prints."""
 
 import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -148,3 +150,33 @@ def test_the_demonstration_removes_no_release_of_somebody_else(tmp_path):
     assert isinstance(result.exception, tv.InputError)
     assert [path.name for path in tmp_path.iterdir()] == ["release"]
     assert precious.read_text() == "{}"
+
+
+@pytest.mark.parametrize("megabytes", [200, 500, 700, 900])
+def test_too_little_memory_is_one_clear_error(tmp_path, megabytes):
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "x.csv"
+    path.write_text("a,b,v\n" + "".join(f"{row % 7},{row % 5},{row % 4}\n" for row in range(35)))
+    words = ["complete", path, "--modes", "a,b", "--value", "v", "--bounds", 0, 5, "--unit", "value", "--epsilon", 1]
+    limit = megabytes * 10**6
+    found = subprocess.run(
+        [sys.executable, "-m", "tensorveil", *map(str, words), "--mechanism", "statistic", "--out", tmp_path / "out"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+    )
+    if found.returncode == 0:
+        pytest.skip("enough here")
+    assert (found.returncode, "Traceback" in found.stderr, (tmp_path / "out").exists()) == (2, False, False)
+    assert "memory" in found.stderr.splitlines()[-1]
+
+
+def test_a_missing_file_is_named_however_little_memory_there_is(monkeypatch, capsys):
+    def broken():
+        raise FileNotFoundError(2, "No such file or directory", "films.csv")
+
+    monkeypatch.setattr(cli, "app", broken)
+    monkeypatch.setattr(cli, "address_space", lambda: 10**9)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert (stopped.value.code, capsys.readouterr().err) == (2, "error: No such file or directory: films.csv\n")

@@ -5,8 +5,6 @@ The names below are resolved on first use, so that `import tensorveil` costs nex
 
 TYPE_CHECKING = False  # as of `typing`, which takes longer to import than all of this
 if TYPE_CHECKING:
-    from typing import Any
-
     from tensorveil import audit as audit
     from tensorveil import published as published
     from tensorveil.data.datasets import synthetic as synthetic
@@ -115,7 +113,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()
 __all__ = ["__version__", *sorted(_HOMES)]
 
 
-def __getattr__(name: str) -> "Any":
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'tensorveil' has no attribute {name!r}")
     from importlib import import_module

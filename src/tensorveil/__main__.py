@@ -70,7 +70,7 @@ def _run(command: "Callable[[], None]", received: "list[int]") -> None:
         if received and found.exc_type is KeyboardInterrupt:
             import _thread
 
-            _thread.interrupt_main(received[-1])
+            _thread.interrupt_main(received[-1])  # type: ignore[arg-type]  # a number will do
         else:
             before(found)
 
