@@ -1,5 +1,6 @@
 """`fit` and `complete`: one door, which checks what comes in and says nothing private when it refuses."""
 
+import dataclasses
 import json
 import math
 import pickle
@@ -229,7 +230,7 @@ def test_without_privacy_the_same_model_is_fitted_and_says_so(tmp_path):
     assert "No privacy" in str(release.guarantee)
     assert tv.Guarantee.from_json(release.guarantee.to_json()) == release.guarantee
     loaded = tv.Release.load(release.save(tmp_path / "out"))
-    assert loaded.guarantee == release.guarantee
+    assert dataclasses.replace(loaded.guarantee, software=()) == release.guarantee
     np.testing.assert_array_equal(loaded.predict(data.test.coordinates), release.predict(data.test.coordinates))
     assert "NOT FOR PUBLICATION" in (tmp_path / "out" / "report.html").read_text()
     assert json.loads((tmp_path / "out" / "certificate.json").read_text())["epsilon"] is None
