@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 export PYTHONHASHSEED = 0
 
-.PHONY: setup demo test test-all check bench accuracy figures format docs reprove trust fuzz clean
+.PHONY: setup demo test test-all check bench accuracy figures format docs dist reprove trust fuzz clean
 
 setup: .venv/.ready
 
@@ -40,6 +40,12 @@ docs: setup .venv/.docs-ready
 .venv/.docs-ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
 	@touch $@
+
+# wheel and source distribution in dist/, installed in a fresh environment and tried outside of the repository
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	PYTHON=$(PYTHON) .ci/try_wheel dist/*.whl
 
 # for every mechanism, the modules that must be trusted, with their lines
 trust: setup

@@ -1,11 +1,14 @@
 """The command line: parses, calls, prints."""
 
 import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 import tensorveil as tv
+from tensorveil import __main__ as program
 from tensorveil.cli import app as cli
 from tensorveil.cli.console import counted, progress_bar
 from tensorveil.cli.wording import in_options
@@ -68,50 +71,64 @@ def test_the_list_of_commands_is_not_cut_short():
     assert "..." not in output.split("Commands:")[1]
 
 
+def test_the_shell_can_complete_commands_and_options():
+    """What a shell asks the program while somebody types."""
+    asked = {"_TENSORVEIL_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "tensorveil compl"}
+    assert "complete" in CliRunner().invoke(cli.app, [], env=asked, prog_name="tensorveil").output
+    asked["_TYPER_COMPLETE_ARGS"] = "tensorveil complete --epsi"
+    assert "--epsilon" in CliRunner().invoke(cli.app, [], env=asked, prog_name="tensorveil").output
+    assert "--show-completion" in CliRunner().invoke(cli.app, ["--help"]).output
+
+
 @pytest.fixture
 def listening():
-    """Ctrl-C interrupts, whatever the caller of the tests made of it: in the background it is often ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Both signals stop the program, whatever the caller of the tests made of them: in the background they may not."""
+    before = [signal.signal(number, default) for number, default in program.DEFAULTS.items()]
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in zip(program.DEFAULTS, before, strict=True):
+        signal.signal(number, handler)
 
 
-def test_an_interrupt_that_the_caller_ignores_stays_ignored(monkeypatch):
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_the_caller_ignores_stays_ignored(monkeypatch, number):
+    before = signal.signal(number, signal.SIG_IGN)
     try:
-        monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(signal.SIGINT))
-        cli.main()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(number))
+        program.main()
+        assert signal.getsignal(number) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
-@pytest.mark.parametrize("becomes", [KeyboardInterrupt, ImportError])
+@pytest.mark.parametrize("becomes", [KeyboardInterrupt, SystemExit, ImportError])
+@pytest.mark.parametrize("number, told", [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
 @pytest.mark.usefixtures("listening")
-def test_an_interrupt_has_status_130_even_where_an_import_hides_it(monkeypatch, capsys, becomes):
-    """SciPy's extensions turn Ctrl-C into "ImportError: initialization failed"."""
+def test_a_signal_has_one_word_and_a_status_even_where_an_import_hides_it(monkeypatch, capsys, becomes, number, told):
+    """SciPy's extensions turn Ctrl-C into "ImportError: initialization failed", Typer into an exit."""
 
-    def interrupted():
+    def stopped():
         try:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         except KeyboardInterrupt:
-            raise SystemExit(130) if becomes is KeyboardInterrupt else becomes("initialization failed") from None
+            raise becomes() from None
 
-    before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(cli, "app", interrupted)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert (stopped.value.code, capsys.readouterr().err) == (130, "interrupted\n")
-    assert signal.getsignal(signal.SIGINT) is before
+    before = signal.getsignal(number)
+    monkeypatch.setattr(cli, "app", stopped)
+    with pytest.raises(SystemExit) as found:
+        program.main()
+    assert (found.value.code, capsys.readouterr().err) == (128 + number, f"{told}\n")
+    assert signal.getsignal(number) is before
 
 
-def test_an_error_that_nobody_interrupted_stays_one(monkeypatch):
+@pytest.mark.parametrize("error", [ImportError("no such module"), SystemExit(2)])
+def test_an_error_that_nobody_interrupted_stays_one(monkeypatch, error):
     def broken():
-        raise ImportError("no such module")
+        raise error
 
     monkeypatch.setattr(cli, "app", broken)
-    with pytest.raises(ImportError):
-        cli.main()
+    with pytest.raises(type(error)) as found:
+        program.main()
+    assert found.value is error
 
 
 def test_off_a_terminal_progress_leaves_nothing_in_the_log(capsys):
@@ -148,3 +165,33 @@ def test_the_demonstration_removes_no_release_of_somebody_else(tmp_path):
     assert isinstance(result.exception, tv.InputError)
     assert [path.name for path in tmp_path.iterdir()] == ["release"]
     assert precious.read_text() == "{}"
+
+
+@pytest.mark.parametrize("megabytes", [200, 500, 700, 900])
+def test_too_little_memory_is_one_clear_error(tmp_path, megabytes):
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "x.csv"
+    path.write_text("a,b,v\n" + "".join(f"{row % 7},{row % 5},{row % 4}\n" for row in range(35)))
+    words = ["complete", path, "--modes", "a,b", "--value", "v", "--bounds", 0, 5, "--unit", "value", "--epsilon", 1]
+    limit = megabytes * 10**6
+    found = subprocess.run(
+        [sys.executable, "-m", "tensorveil", *map(str, words), "--mechanism", "statistic", "--out", tmp_path / "out"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+    )
+    if found.returncode == 0:
+        pytest.skip("enough here")
+    assert (found.returncode, "Traceback" in found.stderr, (tmp_path / "out").exists()) == (2, False, False)
+    assert "memory" in found.stderr.splitlines()[-1]
+
+
+def test_a_missing_file_is_named_however_little_memory_there_is(monkeypatch, capsys):
+    def broken():
+        raise FileNotFoundError(2, "No such file or directory", "films.csv")
+
+    monkeypatch.setattr(cli, "app", broken)
+    monkeypatch.setattr(cli, "address_space", lambda: 10**9)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert (stopped.value.code, capsys.readouterr().err) == (2, "error: No such file or directory: films.csv\n")

@@ -106,15 +106,65 @@ def test_a_configuration_file_is_read_and_options_win_over_it(ratings, tmp_path)
     )
 
 
+RENAMED = ["--modes", "person=user,film,month=day,when=day", "--bin", "month=month", "--bin", "when=day"]
+
+
+def test_modes_may_have_other_names_than_their_columns(ratings, tmp_path):
+    out = tmp_path / "out"
+    assert run(*options(ratings, out, *RENAMED, "--mechanism", "statistic"))[0] == 0
+    release = tv.Release.load(out)
+    assert (release.mode_names, release.shape) == (("person", "film", "month", "when"), (12, 8, 1, 3))
+    assert (release.bins, release.labels[2].tolist()) == ((None, None, "month", "day"), ["2026-01"])
+    cells = tmp_path / "cells.csv"
+    cells.write_text("user,film,month,when\nu0,f1,2026-01,2026-01-02\n")
+    predicted = tmp_path / "predicted.csv"
+    assert run("predict", out, cells, "--modes", "person=user", "--out", predicted)[0] == 0
+    assert predicted.read_text().splitlines()[0] == '"person","film","month","when","prediction"'
+    before = predicted.read_bytes()
+    status, _, error = run("predict", out, cells, "--modes", "person=user", "--out", predicted)
+    assert (status, predicted.read_bytes() == before) == (2, True)
+    assert "--out must be a new file" in error
+    assert "twice" in run("predict", out, cells, "--modes", "film=user", "--out", tmp_path / "x.csv")[2]
+
+
+def test_public_levels_cost_nothing_to_find(ratings, tmp_path):
+    status, output, _ = run(*options(ratings, tmp_path / "out", "--levels", "1,2,3,4,5", "--plan-only", "--json"))
+    found = json.loads(output)
+    assert (status, [stage["name"] for stage in found["stages"]]) == (0, ["values"])
+
+
+def test_an_infinite_epsilon_gives_a_model_that_is_marked_as_not_private(ratings, tmp_path):
+    status, output, _ = run(*options(ratings, tmp_path / "out", epsilon="inf"))
+    assert status == 0
+    assert "No privacy" in output
+    assert "NOT private" in output
+    certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
+    assert (certificate["epsilon"], certificate["status"], certificate["publishable"]) == (None, "none", False)
+    assert run("evaluate", tmp_path / "out", ratings)[0] == 0
+    assert run("verify", tmp_path / "out")[0] == 1
+    compared = json.loads(run("compare", tmp_path / "out", tmp_path / "out", "--json")[1])
+    assert compared["epsilon"] == [None, None]
+    Ledger.create(tmp_path / "L.sqlite", "films", "value", 2.0)
+    more = ("--ledger", tmp_path / "L.sqlite", "--dataset", "films")
+    status, _, error = run(*options(ratings, tmp_path / "other", *more, epsilon="inf"))
+    assert (status, (tmp_path / "other").exists()) == (2, False)
+    assert "finite epsilon" in error
+
+
 @pytest.mark.parametrize(
     "changed, word",
     [
+        (["--levels", "a,b"], "levels must be numbers"),
+        (["--levels", "1,2,3", "--mechanism", "sums"], "--levels must be for input perturbation"),
+        (["--modes", "user=,film"], "modes must be"),
+        (["--modes", "user=user,user=film"], "each name once"),
         (["--rank", "2,2"], "rank must be one number for cp"),
         (["--model", "hosvd"], "model must be one of"),
         (["--mechanism", "magic"], "mechanism must be one of"),
         (["--unit", "person"], "unit"),
         (["--epsilon", "0"], "epsilon must be"),
         (["--epsilon", "nan"], "epsilon must be"),
+        (["--epsilon", "inf", "--seed", "3"], "--seed and --levels must be left out"),
         (["--delta", "2"], "delta must be"),
         (["--bounds", "5", "1"], "low below high"),
         (["--bin", "day"], "--bin must be MODE=VALUE"),
@@ -237,13 +287,16 @@ def test_ten_thousand_command_lines_are_answered_clearly(ratings, tmp_path, word
 
 SUDDEN_DEATH = """
 import os, signal, sys
+from tensorveil.__main__ import main
 from tensorveil.cli import app, complete
 from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.release import saving
 from tensorveil.release.ledger.ledger import Ledger
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the caller made of it
-number = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT}[sys.argv[1]]
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+numbers = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
+number = numbers[sys.argv[1]]
 owner, name, after = {
     "reserved": (Ledger, "reserve", True),
     "drawing": (StatisticPerturbation, "run", False),
@@ -261,7 +314,7 @@ def stop(*given):
 
 setattr(owner, name, stop)
 sys.argv[1:] = sys.argv[3:]
-app.main()
+main()
 """
 
 
@@ -311,13 +364,25 @@ def test_killed_at_every_step_the_ledger_tells_the_truth(stopped, tmp_path):
             assert Ledger(path).spent("films").saved == 1
 
 
-def test_interrupted_at_a_step_that_was_paid_the_program_says_what_is_spent(stopped, tmp_path):
-    for point, (told, status) in stopped("interrupted", ("drawing", "made")).items():
-        assert (point, status) == (point, 130)
+@pytest.mark.parametrize("how, number", [("interrupted", 130), ("terminated", 143)])
+def test_stopped_at_a_step_that_was_paid_the_program_says_what_is_spent(stopped, tmp_path, how, number):
+    for point, (told, status) in stopped(how, ("drawing", "made", "writing")).items():
+        assert (point, status) == (point, number)
         assert "reservation 2 of data set 'films' counts as spent" in told
-        assert "interrupted" in told
+        assert told.endswith(f"{how}\n")
+        assert "Traceback" not in told
+        assert not list(tmp_path.glob(".*.part")), "nothing is left behind"
         assert not (tmp_path / point).exists()
         assert Ledger(tmp_path / f"{point}.sqlite").spent("films").epsilon == pytest.approx(2)
+
+
+def test_a_full_disk_is_found_before_anything_is_spent(ratings, tmp_path, monkeypatch):
+    Ledger.create(tmp_path / "L.sqlite", "films", "value", 5.0)
+    monkeypatch.setattr("tensorveil.release.memory.needed_space", lambda plan, labels: 2**60)
+    status, _, error = run(*options(ratings, tmp_path / "out", "--ledger", tmp_path / "L.sqlite", "--dataset", "films"))
+    assert (status, (tmp_path / "out").exists()) == (2, False)
+    assert "nothing was spent" in error
+    assert Ledger(tmp_path / "L.sqlite").spent("films").epsilon == 0
 
 
 def test_a_release_that_cannot_be_saved_has_spent_its_budget(ratings, tmp_path, monkeypatch):

@@ -117,7 +117,7 @@ def test_an_owner_predicts_for_itself_alone_and_the_file_says_so(tmp_path):
         run("predict", folder, source, "--own", everybody, "--out", tmp_path / "stolen.csv")
     assert not (tmp_path / "stolen.csv").exists()
     with pytest.raises(tv.InputError, match="--person must name the mode"):
-        run("predict", saved("pure")[1], source, "--own", own, "--out", tmp_path / "out.csv")
+        run("predict", saved("pure")[1], source, "--own", own, "--out", tmp_path / "stolen.csv")
 
 
 def test_somebody_whom_the_release_does_not_know_predicts_by_own_rows(tmp_path):
@@ -127,9 +127,10 @@ def test_somebody_whom_the_release_does_not_know_predicts_by_own_rows(tmp_path):
     predictions = {}
     for stars in (1.0, 5.0):
         own = write(tmp_path / "mine.csv", {**films, "rating": [stars] * 3})
-        result = run("predict", folder, source, "--own", own, "--out", tmp_path / "out.csv")
+        out = tmp_path / f"out{stars}.csv"
+        result = run("predict", folder, source, "--own", own, "--out", out)
         assert "for user you alone" in result.output
-        predictions[stars] = np.array([float(row["prediction"]) for row in rows_of(tmp_path / "out.csv")])
+        predictions[stars] = np.array([float(row["prediction"]) for row in rows_of(out)])
     assert (predictions[5.0] > predictions[1.0]).all()
     several = {"user": ["new", "new", "zoe"], **films, "rating": [5.0, 5.0, 1.0]}
     own = write(tmp_path / "ours.csv", several)
@@ -139,7 +140,7 @@ def test_somebody_whom_the_release_does_not_know_predicts_by_own_rows(tmp_path):
     assert [row["for_whom"] for row in found] == ["user zoe alone", "user new alone"]
     assert float(found[0]["prediction"]) < float(found[1]["prediction"])
     with pytest.raises(tv.InputError, match="must have a column 'user'"):
-        run("predict", folder, source, "--own", own, "--person", "user", "--out", tmp_path / "out.csv")
+        run("predict", folder, source, "--own", own, "--person", "user", "--out", tmp_path / "none.csv")
 
 
 def test_evaluate_gives_errors_beside_the_floor_and_warns(tmp_path):

@@ -3,9 +3,7 @@
 The names below are resolved on first use, so that `import tensorveil` costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as of `typing`, which takes longer to import than all of this
 if TYPE_CHECKING:
     from tensorveil import audit as audit
     from tensorveil import published as published
@@ -59,6 +57,7 @@ if TYPE_CHECKING:
     from tensorveil.release.fitting import plan as plan
     from tensorveil.release.ledger.ledger import Ledger as Ledger
     from tensorveil.release.release import Release as Release
+    from tensorveil.release.tuning.comparing import tune as tune
     from tensorveil.solvers.als import ALS as ALS
     from tensorveil.solvers.parallel_sgd import ParallelSGD as ParallelSGD
     from tensorveil.solvers.sgd import SGD as SGD
@@ -107,6 +106,7 @@ _NAMES = {
     "tensorveil.release.fitting": "complete fit plan",
     "tensorveil.release.ledger.ledger": "Ledger",
     "tensorveil.release.release": "Release",
+    "tensorveil.release.tuning.comparing": "tune",
     "tensorveil.solvers.als": "ALS",
     "tensorveil.solvers.parallel_sgd": "ParallelSGD",
     "tensorveil.solvers.sgd": "SGD",
@@ -117,9 +117,11 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()
 __all__ = ["__version__", *sorted(_HOMES)]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'tensorveil' has no attribute {name!r}")
+    from importlib import import_module
+
     home = import_module(_HOMES[name])
     found = home if _HOMES[name].endswith(f".{name}") else getattr(home, name)
     globals()[name] = found

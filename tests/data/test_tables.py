@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tensorveil.data.observations import Observations
+from tensorveil.data.readers.files import read
 from tensorveil.errors import InputError
 
 pd = pytest.importorskip("pandas")
@@ -252,3 +253,53 @@ def test_modes_whose_labels_are_read_off_the_data_are_remembered():
     assert Observations.from_table(frame, ["a", "b"], "v", labels={"a": [1, 2, 3]}).inferred_modes == ("b",)
     with pytest.raises(InputError, match="array of numbers"):
         Observations.from_dense([["x", "y"]])
+
+
+RATED = {"userId": ["bob", "ann", "bob"], "movieId": [3, 1, 2], "timestamp": [889228800, 889315200, 889401600]}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_frame_is_read_like_the_file_with_the_same_rows(kind, tmp_path):
+    rows = {**RATED, "stars": [5.0, 1.0, 3.0]}
+    path = tmp_path / "rows.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    how = {
+        "modes": {"user": "userId", "film": "movieId", "day": "timestamp", "month": "timestamp"},
+        "value": "stars",
+        "bins": {"day": "day", "month": "month"},
+        "labels": {"user": ["ann", "bob", "cy"]},
+        "shape": (None, 4, None, None),
+        "public_labels": ["day"],
+    }
+    found, told = Observations.from_table(MAKERS[kind](rows), **how), read(path, **how)
+    assert found == told
+    assert (found.mode_names, found.bins) == (("user", "film", "day", "month"), (None, None, "day", "month"))
+    assert (
+        (found.inferred_modes, found.stated_modes) == (told.inferred_modes, told.stated_modes) == (("month",), ("day",))
+    )
+    assert [len(labels) if labels is not None else None for labels in found.labels] == [3, None, 3, 1]
+
+
+@pytest.mark.parametrize(
+    "how, message",
+    [
+        ({"modes": {"user": "nobody", "film": "movieId"}}, "got 'nobody'"),
+        ({"modes": {"user": "stars", "film": "movieId"}}, "value must not be one of the modes"),
+        ({"modes": {"user": 3, "film": "movieId"}}, "modes must map names to columns"),
+        ({"modes": {}}, "modes must map names to columns"),
+        ({"modes": ["userId", "movieId"], "bins": {"userId": "day"}}, "3 rows must have a time"),
+        ({"modes": ["userId", "movieId"], "bins": {"timestamp": "day"}}, "bins must be for modes, got 'timestamp'"),
+        ({"modes": ["movieId", "timestamp"], "shape": (3, None)}, "1 row must have a whole number from 0 to 2"),
+        ({"modes": ["movieId", "timestamp"], "shape": (3,)}, "shape must be 2 sizes"),
+    ],
+)
+def test_a_frame_that_breaks_a_rule_of_files_is_refused_in_the_same_words(how, message):
+    with pytest.raises(InputError, match=message):
+        Observations.from_table(pa.table({**RATED, "stars": [5.0, 1.0, 3.0]}), value="stars", **how)
+
+
+def test_the_names_of_a_file_without_columns_cannot_be_mapped(tmp_path):
+    path = tmp_path / "x.tns"
+    path.write_text("1 1 2.5\n2 3 1\n")
+    with pytest.raises(InputError, match="modes must be a list of names for a file without columns"):
+        read(path, {"user": "a", "film": "b"})

@@ -44,7 +44,9 @@ def nothing_drawn(monkeypatch):
 
 WRONG = {
     "no bounds": {"bounds": None},
-    "bounds as a pair": {"bounds": (1, 5)},
+    "bounds as three numbers": {"bounds": (1, 3, 5)},
+    "bounds that fall": {"bounds": (5, 1)},
+    "bounds as a text": {"bounds": "15"},
     "no unit": {"unit": None},
     "no model": {"model": None},
     "a model's class": {"model": tv.CP},

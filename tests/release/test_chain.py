@@ -171,16 +171,28 @@ def test_creating_twice_keeps_what_is_there(written):
     written.create()
     assert len(written.read()) == 3
     empty = Chain(written.path.with_name("empty.sqlite"))
-    empty.path.touch()  # what a process that died while creating leaves
-    empty.create()
-    assert empty.read() == ()
+    empty.path.touch()  # it may have been a ledger that was cut off
+    for use in (empty.create, empty.read, lambda: empty.append(lambda entries: {})):
+        with pytest.raises(tv.BudgetError, match="got an empty file"):
+            use()
+    assert empty.path.read_bytes() == b""
 
 
-def test_a_file_that_somebody_holds_is_waited_for_and_then_refused(written, monkeypatch):
+def test_creating_leaves_nothing_but_the_file(tmp_path):
+    Chain(tmp_path / "L.sqlite").create()
+    assert [path.name for path in tmp_path.iterdir()] == ["L.sqlite"]
+
+
+def test_a_file_that_somebody_holds_is_waited_for_and_then_refused(written, monkeypatch, caplog):
     monkeypatch.setattr(chain, "PATIENCE", 0.05)
+    written.append(lambda _: {"kind": "three and a half"})
+    assert caplog.text == ""
     with closing(sqlite3.connect(written.path, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(tv.BudgetError, match="must become free"):
-            written.append(lambda _: {"kind": "four"})
+        for use in (lambda: written.append(lambda _: {"kind": "four"}), written.read):
+            with pytest.raises(tv.BudgetError, match="must become free"):
+                use()
+            assert f"waiting for the ledger {written.path}" in caplog.text
+            caplog.clear()
     written.append(lambda _: {"kind": "four"})
-    assert len(written.read()) == 4
+    assert len(written.read()) == 5

@@ -1,5 +1,7 @@
 """`fit` and `complete`: one door, which checks what comes in and says nothing private when it refuses."""
 
+import dataclasses
+import json
 import math
 import pickle
 import re
@@ -227,8 +229,12 @@ def test_without_privacy_the_same_model_is_fitted_and_says_so(tmp_path):
     assert (release.guarantee.status, release.guarantee.publishable) == ("none", False)
     assert "No privacy" in str(release.guarantee)
     assert tv.Guarantee.from_json(release.guarantee.to_json()) == release.guarantee
-    with pytest.raises(tv.InputError, match="model without privacy"):
-        release.save(tmp_path / "out")
+    loaded = tv.Release.load(release.save(tmp_path / "out"))
+    assert dataclasses.replace(loaded.guarantee, software=()) == release.guarantee
+    np.testing.assert_array_equal(loaded.predict(data.test.coordinates), release.predict(data.test.coordinates))
+    assert "NOT FOR PUBLICATION" in (tmp_path / "out" / "report.html").read_text()
+    assert json.loads((tmp_path / "out" / "certificate.json").read_text())["epsilon"] is None
+    assert "doubt" in {check.state for check in tv.verify(tmp_path / "out") if check.name == "status"}
 
 
 def test_a_published_algorithm_reports_its_progress_and_refuses_another_noise():
@@ -292,3 +298,61 @@ def test_a_plan_that_states_another_delta_is_refused():
 def test_stages_of_one_name_are_refused_while_planning():
     with pytest.raises(tv.InputError, match="different names"):
         tv.OutputPerturbation(blocks=(0, 0)).plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)
+
+
+FRAME = {"userId": ["ann", "ann", "bob", "cy"], "film": ["Alien", "Big", "Big", "Alien"], "stars": [5, 1, 4, 5]}
+
+
+def test_a_frame_is_completed_like_its_observations():
+    """The plans are equal, and so are seeded releases; bounds may be a pair."""
+    modes = {"user": "userId", "film": "film"}
+    data = tv.Observations.from_table(FRAME, modes, "stars")
+    mechanism = tv.StatisticPerturbation(sweeps=1)
+    how = {"unit": "value", "epsilon": 2.0, "mechanism": mechanism, "seed": 1}
+    direct = tv.complete(FRAME, tv.CP(1), (1, 5), modes=modes, value="stars", **how)
+    assert direct.plan == tv.plan(data, tv.CP(1), tv.Bounds(1, 5), "value", 2.0, mechanism=mechanism)
+    assert direct.mode_names == ("user", "film")
+    np.testing.assert_array_equal(
+        direct.predict([[2, 1]]), tv.complete(data, tv.CP(1), tv.Bounds(1, 5), **how).predict([[2, 1]])
+    )
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({}, "without them; name the columns"),
+        ({"modes": ["userId", "film"], "value": "stars", "bounds": (5, 1)}, "low below high"),
+        ({"modes": ["userId", "film"], "value": "stars", "bounds": (1, 2, 3)}, "a pair \\(low, high\\), got"),
+        ({"modes": ["userId", "film"], "value": "stars", "bounds": None}, "bounds must be"),
+    ],
+)
+def test_a_frame_without_names_or_with_wrong_bounds_is_refused(given, message):
+    with pytest.raises(tv.InputError, match=message):
+        tv.complete(FRAME, **{"bounds": (1, 5), **given}, unit="value", epsilon=1.0)
+
+
+def test_observations_take_no_names_of_columns():
+    with pytest.raises(tv.InputError, match="leave them out"):
+        tv.complete(OBSERVATIONS, tv.CP(1), (1, 5), "value", 1.0, modes=["a", "b", "c"])
+
+
+def test_public_levels_are_not_paid_for():
+    plan = tv.plan(OBSERVATIONS, "cp", (1, 5), "value", 2.0, levels=range(1, 6))
+    assert [(stage.name, stage.event.epsilon) for stage in plan.stages] == [("values", 2.0)]
+    assert plan.mechanism.levels == (1.0, 2.0, 3.0, 4.0, 5.0)
+    assert any("levels" in text for text in plan.assumptions_trusted)
+    grouped = tv.plan(OBSERVATIONS, "cp", (1, 5), "slice_values:0", 2.0, levels=[1, 3, 5])
+    assert grouped.mechanism.noise == "channel"
+
+
+@pytest.mark.parametrize(
+    "unit, mechanism, message",
+    [
+        ("entry", "auto", "levels must be for the unit value or slice_values"),
+        ("value", "sums", "levels must be for input perturbation"),
+        ("value", tv.InputPerturbation(levels=[1, 5]), "given once"),
+    ],
+)
+def test_levels_that_nothing_uses_are_refused(unit, mechanism, message):
+    with pytest.raises(tv.InputError, match=message):
+        tv.plan(OBSERVATIONS, "cp", (1, 5), unit, 2.0, mechanism=mechanism, levels=[1, 2, 3])

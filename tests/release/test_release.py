@@ -7,7 +7,6 @@ import pytest
 import tensorly as tl
 
 import tensorveil as tv
-from saved_releases import made
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 
@@ -100,14 +99,6 @@ def test_a_model_without_offsets_of_its_own_goes_to_tensorly_as_it_is():
     plan = tv.published.PublishedInput().plan(tv.CP(2), 1.0, tv.SGD(iterations=2))
     release = tv.fit(OBSERVATIONS, plan, seed=0)
     np.testing.assert_allclose(release.to_tensorly().to_tensor().ravel(), release.predict(CELLS))
-
-
-def test_what_has_no_form_as_one_tensor_says_so():
-    with pytest.raises(tv.InputError, match="posterior draws"):
-        made("drawn").to_tensorly()
-    plan = tv.StatisticPerturbation(sweeps=1).plan(tv.CP(2), tv.Bounds(1, 5), "slice:0", 5.0, 1e-6, shape=SHAPE)
-    with pytest.raises(tv.InputError, match="personalize"):
-        tv.fit(OBSERVATIONS, plan).to_tensorly()
 
 
 def test_a_release_has_the_names_and_labels_of_the_observations():

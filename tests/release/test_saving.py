@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -17,6 +19,7 @@ import tensorveil as tv
 from saved_releases import CELLS, LABELS, copy_of, made, observations, reseal, saved
 from tensorveil.release import saving
 from tensorveil.release.certificate.certificate import Certificate
+from tensorveil.release.memory import needed_space
 
 SLOW = pytest.param("sampled", marks=pytest.mark.slow)  # composing sampled steps takes seconds
 FILES = {"model.safetensors", "labels.json", "certificate.json", "report.html"}
@@ -314,3 +317,43 @@ def test_whatever_the_bytes_are_reading_gives_a_clear_error(data, name):
     read = saving.read_labels if name == "labels.json" else saving.read_model
     with pytest.raises(tv.InputError):
         read(data, Certificate.of(made("pure")))
+
+
+def test_a_disk_that_cannot_take_the_release_is_an_error_before_anything_is_spent(tmp_path):
+    with pytest.raises(tv.InputError, match=r"must take about .* MB, got .*; nothing was spent"):
+        saving.check_space(tmp_path / "new" / "out", 2**60)
+    saving.check_space(tmp_path / "new" / "out", 10**6)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["pure", "gaussian", "joint sums"])
+def test_the_space_that_is_asked_for_is_enough(kind):
+    folder, release = saved(kind)[1], made(kind)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    assert size <= needed_space(release.plan, release.labels) <= size + 3 * 10**6
+
+
+def test_what_killed_runs_left_is_removed_and_what_others_write_is_kept(tmp_path, caplog):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    mine = saving._machine()
+    names = [
+        f".out.{mine}-{dead.pid}.abc.part",
+        f".out.{mine}-{os.getpid()}.abc.part",
+        f".out.cafecafe-{dead.pid}.x.part",
+    ]
+    for name in (*names, ".other.part", f".out2.{mine}-{dead.pid}.abc.part"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"half")
+    saving.check_target(tmp_path / "out")
+    assert [name for name in names if not (tmp_path / name).exists()] == names[:1]
+    assert len(list(tmp_path.iterdir())) == 4
+    assert "another machine" in caplog.text
+    assert names[2] in caplog.text
+
+
+def test_the_folder_on_the_way_is_named_after_the_process_that_writes_it(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(saving, "_sync_folder", lambda folder: seen.append(folder.name))
+    made("pure").save(tmp_path / "out")
+    assert seen[0].startswith(f".out.{saving._machine()}-{os.getpid()}.")

@@ -1,7 +1,7 @@
 """The program `tensorveil`: its commands, and what an error looks like."""
 
-import signal
-from types import FrameType
+import math
+import sys
 from typing import Annotated
 
 import typer
@@ -27,12 +27,13 @@ from tensorveil.errors import BudgetError, SpentError, TensorveilError
 app = typer.Typer(
     help="Complete partly observed tensors under differential privacy.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: half the start-up time, and readable in any terminal
 )
 
-WRONG_INPUT, LEDGER_REFUSED, FAILED_AFTER_SPENDING, INTERRUPTED = 2, 3, 4, 130
+WRONG_INPUT, LEDGER_REFUSED, FAILED_AFTER_SPENDING = 2, 3, 4
+FEWEST_BYTES, SCARCE_BYTES = 6 * 10**8, 2 * 10**9  # of address space: to load the libraries, and to run a small job
+TOO_LITTLE = "memory ran out before anything was written: ulimit -v allows {:,.0f} MB, a small job needs about 1,200"
 
 
 def _print_version(wanted: bool) -> None:
@@ -85,37 +86,36 @@ def exit_status(error: TensorveilError) -> int:
     return LEDGER_REFUSED if isinstance(error, BudgetError) else WRONG_INPUT
 
 
+def address_space() -> float:
+    """The bytes that this process may ask for at most, by `ulimit -v`."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return math.inf
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return math.inf if limit == resource.RLIM_INFINITY else limit
+
+
 def main() -> None:
     """Run the command line; a tensorveil error is shown as one line and an exit status, not a traceback."""
-    pressed: list[bool] = []
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        pressed.append(True)
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # else the caller ignores it (nohup)
-        signal.signal(signal.SIGINT, interrupt)
+    limit = address_space()
+    if limit < FEWEST_BYTES and not {"--help", "--version"} & set(sys.argv):  # libraries would abort while they load
+        typer.echo(f"error: {TOO_LITTLE.format(limit / 1e6)}", err=True)
+        raise SystemExit(WRONG_INPUT)
     try:
         app()
-    except SystemExit as stop:
-        if stop.code == INTERRUPTED:
-            typer.echo("interrupted", err=True)
-        raise
     except TensorveilError as error:
         typer.echo(f"error: {error}", err=True)
         raise SystemExit(exit_status(error)) from None
     except MemoryError:  # while reading: once noise is drawn it is a SpentError
         typer.echo("error: memory ran out before anything was spent; use a machine with more memory", err=True)
         raise SystemExit(WRONG_INPUT) from None
-    except OSError as error:  # a file that cannot be read or written
-        typer.echo(f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), err=True)
-        raise SystemExit(WRONG_INPUT) from None
-    except Exception:
-        if not pressed:
+    except Exception as error:
+        if isinstance(error, OSError) and (error.filename or limit > SCARCE_BYTES):
+            told = error.strerror or str(error)
+            typer.echo(f"error: {told}" + (f": {error.filename}" if error.filename else ""), err=True)
+        elif limit > SCARCE_BYTES:
             raise
-        typer.echo("interrupted", err=True)  # an import in C turns Ctrl-C into an error of its own
-        raise SystemExit(INTERRUPTED) from None
-    finally:
-        if before is signal.default_int_handler:
-            signal.signal(signal.SIGINT, before)
+        else:  # libraries that cannot load or start threads say all kinds of things
+            typer.echo(f"error: {TOO_LITTLE.format(limit / 1e6)} ({type(error).__name__})", err=True)
+        raise SystemExit(WRONG_INPUT) from None

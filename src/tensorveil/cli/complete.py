@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from tensorveil.engines.local import Engine
     from tensorveil.mechanisms.base import Mechanism
     from tensorveil.privacy.plan import Plan
+    from tensorveil.release.ledger.ledger import Ledger
 
 
 def complete(
     *,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with the same names. Options on the command line take precedence.")
+        Path | None,
+        typer.Option(help="TOML file of these options (docs/configuration.md). Options on the command line win."),
     ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show the plan and its privacy cost, then stop.")
@@ -51,7 +54,7 @@ def complete(
     tensorveil complete answers.parquet --modes user,film --protocol protocol.json --person user --out DIR
 
     Exit status: 0, done; 2, invalid input, nothing was spent; 3, refused by the ledger, nothing was spent; 4, failed
-    after the budget was reserved, so it counts as spent; 130, interrupted.
+    after the budget was reserved, so it counts as spent; 130 and 143, interrupted or terminated.
     """
     job = job_of(options, config)
     if job.out is None and not plan_only:
@@ -76,9 +79,9 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     from tensorveil.release.fitting import fit, plan
     from tensorveil.release.ledger.ledger import Ledger
     from tensorveil.release.ledger.paying import counted_as_spent
-    from tensorveil.release.memory import traffic
+    from tensorveil.release.memory import needed_space, traffic
     from tensorveil.release.report.variation import sentence, variation_of
-    from tensorveil.release.saving import check_target
+    from tensorveil.release.saving import check_space, check_target
 
     started = time.monotonic()
     checks.choice("model", job.model, FAMILIES)  # errors now rather than after reading
@@ -96,6 +99,9 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         raise InputError(f"--people must be one of the modes {list(observations.mode_names)}, got {job.people!r}")
     if job.engine == "dask" and not isinstance(observations, Sharded):
         raise InputError("--engine dask must be for a folder of shards, got a file; write one with tensorveil shard")
+    if math.isinf(job.epsilon):
+        _without_privacy(job, observations, ledger, plan_only, as_json)
+        return
     planned = plan(
         observations,
         family,
@@ -104,6 +110,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         job.epsilon,
         job.delta,
         mechanism=mechanism,
+        levels=job.levels,
         expected_count=job.expected_count,
         at_most=job.at_most,
         features=job.features,
@@ -119,6 +126,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         if as_json:
             print_json(_told(planned))
         return
+    check_space(job.out, needed_space(planned, observations.labels))
     with _engine(job, observations) as engine, progress_bar() as progress:
         release = fit(
             observations,
@@ -146,6 +154,37 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         print_json(found)
 
 
+def _without_privacy(
+    job: Job, observations: Observations | Sharded, ledger: Ledger | None, plan_only: bool, as_json: bool
+) -> None:
+    """`--epsilon inf`: the same model without noise, marked as not private wherever it is shown."""
+    from tensorveil.release.fitting import complete as completed
+    from tensorveil.release.without_privacy import NO_PRIVACY
+
+    if job.seed is not None or job.levels is not None:
+        raise InputError("--seed and --levels must be left out with --epsilon inf, got one of them; no noise is drawn")
+    say(str(NO_PRIVACY), aside=as_json)
+    facts: dict[str, Any] = {"epsilon": None, "status": "none", "publishable": False}
+    if not plan_only and job.out is not None:
+        with progress_bar() as progress:
+            release = completed(
+                observations,
+                job.family,
+                job.bounds,
+                job.unit,
+                job.epsilon,
+                features=job.features,
+                progress=progress,
+                ledger=ledger,
+                dataset=job.dataset,
+            )
+            release.save(job.out)
+        facts["out"] = str(job.out)
+        say(f"wrote {job.out}, which is NOT private: for comparison inside your organisation only", aside=as_json)
+    if as_json:
+        print_json(facts)
+
+
 def _mechanism(job: Job) -> Mechanism | str:
     """The name of the mechanism, or the completion of local answers."""
     if job.protocol is None:
@@ -167,14 +206,13 @@ def _engine(job: Job, data: Observations | Sharded) -> AbstractContextManager[En
 def read_input(job: Job) -> Observations | Sharded:
     """The observations that a job names: a file, or a folder of shards."""
     from tensorveil.data.readers.files import read
-    from tensorveil.data.shards import is_sharded
-    from tensorveil.release.fitting import opened
+    from tensorveil.data.shards import is_sharded, opened
 
     if is_sharded(job.input):
         given = [name for name in ("format", "columns", "bin", "labels", "public_labels") if getattr(job, name)]
         if given:
             raise InputError(f"--{given[0]} must be left out for a folder of shards, got one; the manifest states it")
-        return opened(job.input, job.modes, job.value, job.shape)
+        return opened(job.input, job.modes, job.value, shape=job.shape)
     with progress_bar() as progress:
         progress(f"reading {job.input.name}", 0, 1)
         return read(

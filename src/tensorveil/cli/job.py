@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Reader = Callable[[Any], Any]
 
-STATED_BY_PROTOCOL = ("bounds", "unit", "epsilon", "delta", "at_most", "mechanism", "ledger", "dataset", "seed")
+STATED_BY_PROTOCOL = ("bounds", "unit", "epsilon", "delta", "at_most", "mechanism", "levels", "ledger", "dataset")
 ENGINES = ("local", "dask")
 ABOUT = ("title", "data", "purpose", "controller", "contact", "recipients", "legal_basis", "run_by", "people")
 REQUIRED = ("input", "modes", "value", "bounds", "unit", "epsilon")
@@ -28,6 +28,29 @@ def _names(found: Any) -> tuple[str, ...]:
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part.strip() for part in parts):
         raise ValueError("names separated by commas, e.g. user,film,day")
     return tuple(part.strip() for part in parts)
+
+
+def _modes(found: Any) -> tuple[str, ...] | dict[str, str]:
+    """Names of columns, or mode=column for modes with other names; in a configuration file also a table of such."""
+    if isinstance(found, Mapping):
+        return _pairs(found)
+    names = _names(found)
+    if not any("=" in name for name in names):
+        return names
+    pairs = [(mode, column if equals else mode) for mode, equals, column in (name.partition("=") for name in names)]
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("names or NAME=COLUMN, each name once, e.g. user=userId,film=movieId")
+    return _pairs(dict(pairs))
+
+
+def _levels(found: Any) -> tuple[float, ...]:
+    parts = found.split(",") if isinstance(found, str) else found
+    try:
+        if not isinstance(parts, list | tuple) or any(isinstance(part, bool) for part in parts):
+            raise TypeError
+        return tuple(float(part) for part in parts)
+    except (TypeError, ValueError):
+        raise ValueError("numbers separated by commas, e.g. 1,2,3,4,5") from None
 
 
 def _names_of_all(found: Any) -> tuple[str, ...]:
@@ -86,6 +109,8 @@ def _path(found: Any) -> Path:
 TYPED: dict[Reader, Any] = {  # what the command line makes of an option before its reader gets it
     _path: Path | None,
     _names: str | None,
+    _modes: str | None,
+    _levels: str | None,
     _text: str | None,
     _two_numbers: tuple[float, float] | None,
     _number: float | None,
@@ -109,13 +134,15 @@ class Job:
     """
 
     input: Path = _option(_path, "Input: CSV, TSV, Parquet (file or folder), .tns, .npz, .mat, or shards.", MISSING)  # noqa: RUF009
-    modes: tuple[str, ...] | None = _option(_names, "Names of the columns that are the modes, e.g. user,film,day.")
+    modes: tuple[str, ...] | Mapping[str, str] | None = _option(
+        _modes, "Columns that are the modes, e.g. user,film,day, or with other names: user=userId,film=movieId."
+    )
     value: str | None = _option(_text, "Name of the column that holds the values.")
     bounds: tuple[float, float] = _option(
         _two_numbers, "The public range of the values (low and high). Do not derive it from the data.", MISSING
     )
     unit: str = _option(_text, "What is protected: value, entry, slice:MODE or slice_values:MODE.", MISSING)
-    epsilon: float = _option(_number, "The privacy budget.", MISSING)
+    epsilon: float = _option(_number, "The privacy budget; inf for a model without privacy, to compare with.", MISSING)
     delta: float = _option(_number, "0 for pure privacy (the default), or for example 1e-6.", 0.0)
     at_most: int | None = _option(_whole, "With a slice unit: the number of observations kept per slice.")
     expected_count: int | None = _option(
@@ -126,6 +153,10 @@ class Job:
         _sizes, "Default: 12 for the units value and slice_values, 5 otherwise. For Tucker, e.g. 4,4,2."
     )
     mechanism: str = _option(_text, "auto (the default), input, gradient, output, statistic or sums.", "auto")
+    levels: tuple[float, ...] | None = _option(
+        _levels,
+        "The 2 to 32 values that can occur, if they are public, e.g. 1,2,3,4,5: then nothing is paid to find them.",
+    )
     ledger: Path | None = _option(_path, "The ledger that pays for the release (see tensorveil ledger create).")  # noqa: RUF009
     dataset: str | None = _option(_text, "The data set's name in the ledger.")
     out: Path | None = _option(_path, "The folder to create, with model, labels, certificate and report.")  # noqa: RUF009
@@ -243,7 +274,7 @@ def _fill_in(parsed: dict[str, Any]) -> None:
     from tensorveil.cli.local.randomize import answers_column
     from tensorveil.privacy.local.client import LocalProtocol
 
-    stated = [name for name in STATED_BY_PROTOCOL if name in parsed]
+    stated = [name for name in (*STATED_BY_PROTOCOL, "seed") if name in parsed]
     if stated:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in stated)
         raise InputError(f"{options} must be left out with --protocol, got some; the protocol and its clients fix that")

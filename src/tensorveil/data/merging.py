@@ -10,6 +10,8 @@ from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.data import cells
 from tensorveil.errors import InputError
 
+DUPLICATES = ("error", "keep", "mean")
+
 
 class RepeatedCellsError(InputError):
     """Cells occur more than once; `rows` are the numbers of the rows that repeat an earlier one."""

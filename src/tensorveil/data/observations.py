@@ -15,8 +15,6 @@ from tensorveil.data import cells, merging, tables
 from tensorveil.data import modes as tensor_modes
 from tensorveil.errors import InputError
 
-DUPLICATES = ("error", "keep", "mean")
-
 
 @final
 class Observations:
@@ -67,7 +65,7 @@ class Observations:
         self._shape = checks.shape(shape)
         self._mode_names = tensor_modes.checked_names(mode_names, len(self._shape))
         self._labels = tensor_modes.checked_labels(labels, self._shape)
-        self._duplicates = checks.choice("duplicates", duplicates, DUPLICATES)
+        self._duplicates = checks.choice("duplicates", duplicates, merging.DUPLICATES)
         self._inferred_modes: tuple[str, ...] = ()
         self._stated_modes: tuple[str, ...] = ()
         self._bins: tuple[str | None, ...] = (None,) * len(self._shape)
@@ -109,10 +107,13 @@ class Observations:
     def from_table(
         cls,
         table: Any,
-        modes: Sequence[str],
+        modes: Sequence[str] | Mapping[str, str],
         value: str,
         *,
+        bins: Mapping[str, str] | None = None,
         labels: Mapping[str, ArrayLike] | None = None,
+        shape: Sequence[int | None] | None = None,
+        first_index: int = 0,
         public_labels: Sequence[str] = (),
         duplicates: str = "error",
     ) -> Observations:
@@ -121,7 +122,8 @@ class Observations:
         Labels may be strings, whole numbers, dates or timestamps. A mode's labels are those given in `labels`, in that
         order (the way to state a public shape), or else the distinct labels of its column, sorted. Under units that
         keep private who is in the data, labels read off the data are refused later, unless `public_labels` names the
-        mode: then the caller states that its labels are public anyway.
+        mode: then the caller states that its labels are public anyway. All arguments are those of `read`: `modes` may
+        be {mode: column}, `bins` groups times, and with `shape` the columns hold indices from `first_index`.
 
         Examples
         --------
@@ -131,6 +133,12 @@ class Observations:
         >>> observations.labels[0], observations.labels[1]
         (array(['ann', 'bob'], dtype=object), array([7, 9]))
         """
+        if bins or shape is not None or isinstance(modes, Mapping):
+            from tensorveil.data.readers.columns import Layout, observations_of
+            from tensorveil.data.readers.sources import table_reading
+
+            layout = Layout.checked(modes, value, bins, labels, shape, first_index, public_labels, duplicates)
+            return observations_of(table_reading(table, layout.wanted_columns, value), layout, cls)
         columns, names, given = tables.chosen_columns(table, modes, value, labels)
         stated = tensor_modes.checked_public(public_labels, names)
         numbers = tables.value_column(columns.column(value), value)

@@ -297,3 +297,37 @@ def _read_labels(path: Path, told: Mapping[str, str]) -> NDArray[Any]:
 def _hash(path: Path) -> str:
     with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+Data = Observations | Sharded
+
+
+def opened(observations: Any, modes: Any = None, value: str | None = None, **reading: Any) -> Data:
+    """Observations from what a caller has: a table in memory, a file that is read whole, or a folder of shards.
+
+    `modes`, `value` and the rest are the arguments of `Observations.from_table` and `read`.
+    """
+    if isinstance(observations, Data):
+        if modes is not None or value is not None or reading:
+            told = ", ".join(["modes, value", *reading])
+            raise InputError(f"{told} must be for a path or a table, got them with observations; leave them out")
+        return observations
+    if not isinstance(observations, str | os.PathLike):
+        if modes is None or value is None:
+            raise InputError(
+                "observations must be Observations, a path, or a table with modes and value, "
+                f"got {type(observations).__name__} without them; name the columns: modes=[...], value=..."
+            )
+        return Observations.from_table(observations, modes, value, **reading)
+    if not is_sharded(observations):
+        return read(observations, modes, value, **reading)
+    shards = open_shards(observations)
+    written = {"modes": shards.mode_names, "value": shards.value_name, "shape": shards.shape}
+    for name, given in {"modes": modes, "value": value, **reading}.items():
+        if given is None:
+            continue
+        if name not in written:
+            raise InputError(f"{name} must be left out for a folder of shards, got one; the manifest states it")
+        if (given if isinstance(given, str) else tuple(given)) != written[name]:
+            raise InputError(f"{name} must be those of the shards, {written[name]}, got {given}; leave them out")
+    return shards

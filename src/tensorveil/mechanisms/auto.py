@@ -1,6 +1,7 @@
 """`mechanism="auto"`: the choice of a mechanism from public facts, with the reason."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 from tensorveil import checks
@@ -61,6 +62,22 @@ def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mech
     name = mechanism.name if isinstance(mechanism, Mechanism) else mechanism
     shrunk = unit.coordinates_public and name in ("auto", InputPerturbation.name, LocalAnswers.name)
     return CP(min(RANK_OF_POSTERIOR if shrunk else RANK_OF_OTHERS, sorted(shape)[-2]))
+
+
+def with_levels(mechanism: Mechanism | str, levels: Sequence[float], unit: Unit) -> InputPerturbation:
+    """Input perturbation by a channel on these public levels, which no other mechanism uses."""
+    if not unit.coordinates_public:
+        raise InputError(
+            f"levels must be for the unit value or slice_values, got the unit {unit}; leave them out: under this unit "
+            "no mechanism uses them"
+        )
+    if mechanism in ("auto", InputPerturbation.name):
+        return InputPerturbation(noise="channel", levels=levels)
+    if not isinstance(mechanism, InputPerturbation) or mechanism.levels is not None:
+        raise InputError(
+            f"levels must be for input perturbation, and given once, got them with {mechanism!r}; leave one of them out"
+        )
+    return replace(mechanism, noise="channel", levels=levels)
 
 
 def compared_families(mechanism: Mechanism, shape: tuple[int, ...], unit: Unit) -> Mechanism:

@@ -77,7 +77,7 @@ class Mechanism(ABC):
     def plan(
         self,
         model: ModelFamily | None = None,
-        bounds: Bounds | None = None,
+        bounds: Bounds | tuple[float, float] | None = None,
         unit: str | Unit | None = None,
         epsilon: float | None = None,
         delta: float = 0.0,
@@ -92,7 +92,7 @@ class Mechanism(ABC):
         Parameters
         ----------
         model : CP(rank) or Tucker(ranks)
-        bounds : the public range of values
+        bounds : the public range of values, Bounds(low, high) or (low, high)
         unit : what is protected: "value", "entry", "slice:user", "slice_values:0"
         epsilon, delta : the budget; delta 0 for pure privacy
         shape : public sizes of the modes

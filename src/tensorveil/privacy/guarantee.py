@@ -11,6 +11,7 @@ from typing import Self, final
 
 from tensorveil import checks
 from tensorveil.errors import InputError
+from tensorveil.notebook import html_table
 from tensorveil.privacy.accounting.parts import cost_of_both
 from tensorveil.privacy.local.randomizing import spent
 from tensorveil.privacy.plan import Plan, neighbours_of, public_facts, rounded_up
@@ -253,6 +254,18 @@ class Guarantee:
         claim = f"{stated} for the unit {self.unit!r}, according to {self.source}"
         lines = [f"Claimed, not proven: {claim}. Not for publication."]
         return "\n".join([*lines, *(f"- {reason}" for reason in self.reasons)])
+
+    def _repr_html_(self) -> str:
+        """The guarantee in a notebook."""
+        rows = [
+            ("status", self.status + ("" if self.publishable else ": not for publication")),
+            ("unit", self.unit),
+            ("epsilon", "infinite" if math.isinf(self.epsilon) else rounded_up(self.epsilon)),
+            ("delta", rounded_up(self.delta) if self.delta else "0"),
+            ("in words", str(self)),
+            ("trusted to the caller", "; ".join(self.assumptions_trusted) or "nothing"),
+        ]
+        return html_table("Guarantee", rows)
 
     def to_json(self) -> str:
         """The guarantee as JSON, by the schema docs/guarantee.schema.json."""

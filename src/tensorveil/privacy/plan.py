@@ -11,6 +11,7 @@ from tensorveil import checks
 from tensorveil.data.features import PublicInput
 from tensorveil.errors import InputError
 from tensorveil.models.factor_model import ModelFamily
+from tensorveil.notebook import html_table
 from tensorveil.privacy.accounting.events import Event
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.stages import Stage
@@ -38,7 +39,7 @@ class Request:
     def checked(
         cls,
         model: ModelFamily | None,
-        bounds: Bounds | None,
+        bounds: Bounds | tuple[float, float] | None,
         unit: str | Unit | None,
         epsilon: float | None,
         delta: float,
@@ -50,11 +51,7 @@ class Request:
         """A request whose every part keeps its rule; the first that does not is one clear error."""
         if not isinstance(model, ModelFamily):
             raise InputError(f"model must be CP(rank) or Tucker(ranks), got {model!r}; give one")
-        if not isinstance(bounds, Bounds):
-            raise InputError(
-                f"bounds must be Bounds(low, high), got {bounds!r}; "
-                "state the public range of values, not that of the data"
-            )
+        stated = bounds_of(bounds)
         if shape is None:
             raise InputError(
                 "shape must be given, got None; state the public sizes of the modes, e.g. (943, 1682, 213)"
@@ -72,7 +69,7 @@ class Request:
         if chance >= 1 or (units is not None and chance > 0 and chance >= 1 / units):
             limit = "1" if units is None else f"1/{units:,} = {1 / units:.3g}, one over the public number of units"
             raise InputError(f"delta must be below {limit}, got {delta!r}; use e.g. {0.1 / (units or 1000):.1g}")
-        return cls(model, bounds, resolved, budget, chance, sizes, names, count)
+        return cls(model, stated, resolved, budget, chance, sizes, names, count)
 
     @property
     def count_or_guess(self) -> float:
@@ -88,6 +85,18 @@ class Request:
     def unit_name(self) -> str:
         """The name of the mode that a slice unit protects, or "observation"."""
         return self.mode_names[self.unit.mode_number] if self.unit.whole_slices else "observation"
+
+
+def bounds_of(bounds: Bounds | tuple[float, float] | None) -> Bounds:
+    """The public range of the values, from Bounds or from a pair of numbers (low, high)."""
+    if isinstance(bounds, tuple | list) and len(bounds) == 2:
+        return Bounds(*bounds)
+    if not isinstance(bounds, Bounds):
+        raise InputError(
+            f"bounds must be Bounds(low, high) or a pair (low, high), got {bounds!r}; "
+            "state the public range of values, not that of the data"
+        )
+    return bounds
 
 
 def neighbours_of(unit: Unit, mode_name: str | None = None) -> str:
@@ -111,6 +120,8 @@ def public_facts(unit: Unit) -> str:
 
 def rounded_up(number: float, digits: int = 4) -> str:
     """A positive number with so many digits, never less than it is."""
+    if math.isinf(number):
+        return "infinity"
     exact = Decimal(repr(float(number)))  # what a person would write; reads back as the same float
     rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING)
     return f"{float(rounded):g}" if digits <= 6 else str(rounded)
@@ -189,3 +200,20 @@ class Plan:
         if self.reason:
             lines.append(f"why this mechanism: {self.reason}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The plan in a notebook: what is asked for, and a table of the stages."""
+        asked = self.request
+        rows = [
+            ("model", f"{asked.family}, shape {' x '.join(map(str, asked.shape))}"),
+            ("unit", f"{asked.unit_text}: {neighbours_of(asked.unit, asked.unit_name)}"),
+            ("bounds", f"{asked.bounds.low:g} to {asked.bounds.high:g}"),
+            (
+                "price",
+                f"epsilon {rounded_up(self.epsilon, 6)}" + (f", delta {rounded_up(self.delta)}" if self.delta else ""),
+            ),
+            *((f"stage {stage.name}", f"{stage.noise} [{stage.theorem}]") for stage in self.stages),
+        ]
+        if self.reason:
+            rows.append(("why this mechanism", self.reason))
+        return html_table(f"Plan: {self.mechanism.title}", rows)

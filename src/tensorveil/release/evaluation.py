@@ -1,8 +1,10 @@
 """Errors of predictions on known values (for internal use), and differences between two releases."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -14,7 +16,9 @@ from tensorveil.metrics import rmse
 from tensorveil.release import predictions
 from tensorveil.release.cells.labels import coordinates_in, unknown_labels, values_in
 from tensorveil.release.cells.ranking import offsets_alone
-from tensorveil.release.release import Release
+
+if TYPE_CHECKING:
+    from tensorveil.release.release import Release
 
 INTERVAL = 0.9  # whose coverage is reported
 NEAR = 1e-9  # of the ends of intervals, for values that are one of them

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,12 +14,12 @@ from tensorveil import checks
 from tensorveil.arrays import Integers
 from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
-from tensorveil.data.readers.files import read
-from tensorveil.data.shards import WHOLE, Part, Sharded, is_sharded, open_shards
+from tensorveil.data.readers.columns import Modes
+from tensorveil.data.shards import WHOLE, Data, Part, Sharded, opened
 from tensorveil.engines.local import Engine, LocalEngine
 from tensorveil.errors import InputError
 from tensorveil.kernels.cores import one_blas_thread
-from tensorveil.mechanisms.auto import Choice, choose, compared_families, family_of, foreign_parts
+from tensorveil.mechanisms.auto import Choice, choose, compared_families, family_of, foreign_parts, with_levels
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.mechanisms.local.answers import LocalAnswers
 from tensorveil.models.completion import Completion
@@ -43,18 +42,17 @@ from tensorveil.release.people.contributions import contributions_of
 from tensorveil.release.release import CHACHA, EXACT, Release
 from tensorveil.release.without_privacy import NO_PRIVACY, completed_without_privacy
 
-Data = Observations | Sharded
-
 
 def plan(
     observations: Data,
-    model: ModelFamily | str,
-    bounds: Bounds,
-    unit: str | Unit,
-    epsilon: float,
+    model: ModelFamily | str = "cp",
+    bounds: Bounds | tuple[float, float] | None = None,
+    unit: str | Unit | None = None,
+    epsilon: float | None = None,
     delta: float = 0.0,
     *,
     mechanism: Mechanism | str = "auto",
+    levels: Sequence[float] | None = None,
     expected_count: int | None = None,
     at_most: int | None = None,
     features: Mapping[str, Any] | None = None,
@@ -69,10 +67,12 @@ def plan(
     observations : what `fit` will complete
     model : CP(rank) or Tucker(ranks), or "cp" or "tucker" to let a rule choose the rank, or "auto" to let the released
         numbers choose between the two, where that costs no privacy
-    bounds : the public range of values
+    bounds : the public range of values, Bounds(low, high) or (low, high)
     unit : what is protected: "value", "entry", "slice:user", "slice_values:0"
     epsilon, delta : the budget; delta 0 for pure privacy
     mechanism : a mechanism or its name; "auto" chooses the one that is expected to be most accurate
+    levels : the 2 to 32 values that can occur, if they are public, e.g. range(1, 6) for stars: input perturbation then
+        rounds to them and need not pay for finding them. Under `value` and `slice_values` only
     expected_count : a public guess of the number of observations; a wrong guess only costs accuracy
     at_most : with a slice unit, the number of observations that are kept per slice
     features : public facts about the indices of modes, see `complete`
@@ -90,6 +90,8 @@ def plan(
     check_public(observations, protected)  # a plan tells the shape, and errors of features name labels
     if protected.coordinates_public and expected_count is None:
         expected_count = len(observations)  # public, as all coordinates are
+    if levels is not None:
+        mechanism = with_levels(mechanism, levels, protected)
     family = family_of(model, observations.shape, protected, mechanism)
     if isinstance(mechanism, str):
         shape, names = observations.shape, observations.mode_names
@@ -97,7 +99,9 @@ def plan(
             mechanism, Request.checked(family, bounds, protected, epsilon, delta, shape, names, expected_count, None)
         )
     elif isinstance(mechanism, Mechanism):
-        choice = Choice(mechanism, "asked for")
+        choice = Choice(
+            mechanism, "asked for" if levels is None else "levels were given, which only input perturbation uses"
+        )
     else:
         raise InputError(
             f"mechanism must be an instance, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses"
@@ -283,27 +287,6 @@ def _counts(shard: BoundedObservations, mode: int) -> tuple[Integers, ...]:
     return (np.bincount(shard.index(mode), minlength=shard.shape[mode]),)
 
 
-def opened(
-    observations: Data | str | os.PathLike[str],
-    modes: Sequence[str] | None = None,
-    value: str | None = None,
-    shape: Sequence[int | None] | None = None,
-) -> Data:
-    """What stands at a path: a folder of shards, or a file that is read whole."""
-    if not isinstance(observations, str | os.PathLike):
-        if not (modes is None and value is None and shape is None):
-            raise InputError("modes, value and shape must be for a path, got them with observations; leave them out")
-        return observations
-    if not is_sharded(observations):
-        return read(observations, modes, value, shape=shape)
-    shards = open_shards(observations)
-    told = (("modes", modes, shards.mode_names), ("value", value, shards.value_name), ("shape", shape, shards.shape))
-    for name, given, written in told:
-        if given is not None and (given if isinstance(given, str) else tuple(given)) != written:
-            raise InputError(f"{name} must be those of the shards, {written}, got {given}; leave them out")
-    return shards
-
-
 def _names(observations: Data) -> dict[str, Any]:
     """What a release states about modes and values; all of it is public."""
     return {
@@ -315,14 +298,15 @@ def _names(observations: Data) -> dict[str, Any]:
 
 
 def complete(
-    observations: Data | str | os.PathLike[str],
-    model: ModelFamily | str,
-    bounds: Bounds,
-    unit: str | Unit,
-    epsilon: float,
+    observations: Any,
+    model: ModelFamily | str = "cp",
+    bounds: Bounds | tuple[float, float] | None = None,
+    unit: str | Unit | None = None,
+    epsilon: float | None = None,
     delta: float = 0.0,
     *,
     mechanism: Mechanism | str = "auto",
+    levels: Sequence[float] | None = None,
     expected_count: int | None = None,
     at_most: int | None = None,
     features: Mapping[str, Any] | None = None,
@@ -330,15 +314,16 @@ def complete(
     progress: Progress = no_progress,
     ledger: Ledger | None = None,
     dataset: str | None = None,
-    modes: Sequence[str] | None = None,
+    modes: Modes | None = None,
     value: str | None = None,
-    shape: Sequence[int | None] | None = None,
     engine: Engine | None = None,
+    **reading: Any,
 ) -> Release:
     """Plan and fit in one call, with the shape and mode names of the observations.
 
-    Instead of observations, give the path of a file, with `modes`, `value` and `shape` as for `read`, or of a folder of
-    shards (`tensorveil shard`), whose work may run on a cluster: `engine=Dask(client)`.
+    Instead of observations, give a pandas or polars data frame, an Arrow table or the path of a file, with `modes`,
+    `value` and all other arguments of `Observations.from_table` or `read` (`bins`, `labels`, `shape`, ...), or the path
+    of a folder of shards (`tensorveil shard`), whose work may run on a cluster: `engine=Dask(client)`.
 
     Under `entry` and `slice` the shape must be public: state it instead of deriving it from the data. With an infinite
     epsilon nothing is private (status "none"): the same models are fitted without noise, to show the cost of privacy.
@@ -346,8 +331,16 @@ def complete(
     `features` are public facts about the indices of modes, e.g. {"film": "films.csv"}: a matrix with one row per index,
     or a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
     certificate names them. A mechanism that cannot use them refuses.
+
+    Examples
+    --------
+    >>> import tensorveil as tv
+    >>> frame = {"user": ["ann", "ann", "bob", "cy"], "film": ["Alien", "Big", "Big", "Alien"], "stars": [5, 1, 4, 5]}
+    >>> release = tv.complete(frame, modes=["user", "film"], value="stars", bounds=(1, 5), unit="value", epsilon=5.0)
+    >>> release
+    Release(3 x 2, proven, epsilon 5, delta 0, unit 'value')
     """
-    data = opened(observations, modes, value, shape)
+    data = opened(observations, modes, value, **reading)
     if epsilon == math.inf and isinstance(data, Observations):
         if ledger is not None or dataset is not None:
             raise InputError("a release on a ledger must have a finite epsilon, got inf; leave the ledger out")
@@ -364,6 +357,7 @@ def complete(
         epsilon,
         delta,
         mechanism=mechanism,
+        levels=levels,
         expected_count=expected_count,
         at_most=at_most,
         features=features,

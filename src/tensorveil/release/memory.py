@@ -7,7 +7,9 @@ them with measured peaks. They include saving and the report.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from tensorveil.errors import SizeError
 from tensorveil.inference.directions import SPACE
 from tensorveil.inference.posterior.pattern import MOST_FEATURES
 from tensorveil.inference.posterior.sampler import FEWEST_KEPT, MOST_NUMBERS, Posterior
+from tensorveil.inference.sums.latent import DRAWS as DRAWS_OF_SUMS
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.local.answers import LocalAnswers
@@ -25,6 +28,8 @@ from tensorveil.privacy.plan import Plan, Request
 FIXED = 150 * 10**6  # compiled code and the libraries that a run loads
 NUMBER = 8  # bytes
 WORKER = 300 * 10**6  # a worker with the compiled code and libraries of its tasks
+REPORT_SPACE = 2 * 10**6  # of the report and the certificate: 0.2 to 1 MB each
+LABEL = 8  # bytes of a label in JSON besides its text
 SUMS_PER_INDEX = 18_000  # covariances of the effects of up to 24 groups, four at a time; offsets on a grid; draws
 
 
@@ -71,6 +76,19 @@ def _posterior(solver: Posterior, count: float, shape: tuple[int, ...], rank: in
     kept = min(solver.draws, max(FEWEST_KEPT, MOST_NUMBERS // numbers), solver.chains * sweeps)
     draws = 3 * 4 * kept * numbers  # single precision, and copies while they are collected
     return max(entries + rows + draws, while_features) + features
+
+
+def needed_space(plan: Plan, labels: Iterable[Any]) -> int:
+    """About how many bytes the folder of a release of this plan will take, from public sizes and labels."""
+    request, mechanism = plan.request, plan.mechanism
+    numbers = request.family.zeros(request.shape).parameters.size + sum(request.shape)
+    draws = 0
+    if isinstance(mechanism, SumPerturbation):
+        draws = DRAWS_OF_SUMS
+    elif isinstance(mechanism, InputPerturbation | LocalAnswers) and request.unit.coordinates_public:
+        draws = min(Posterior().draws, max(FEWEST_KEPT, MOST_NUMBERS // numbers))
+    texts = sum(len(str(label).encode()) + LABEL for part in labels if part is not None for label in part)
+    return REPORT_SPACE + texts + NUMBER * numbers + 4 * draws * numbers
 
 
 def traffic(plan: Plan, shards: Sharded) -> str:

@@ -189,17 +189,25 @@ def predicted_arrow(
     return found, predicted
 
 
-def predicted_table(release: Release, table: Any, unknown: str = "error", averaged: Weights | None = None) -> Any:
-    """The table with a column of predictions, as the same kind of table."""
-    found, predicted = predicted_arrow(release, table, unknown, averaged=averaged)
+def predicted_table(
+    release: Release,
+    table: Any,
+    unknown: str = "error",
+    averaged: Weights | None = None,
+    interval: float | None = None,
+) -> Any:
+    """The table with a column of predictions, and with columns of the ends of intervals, as the same kind of table."""
+    found, _ = predicted_arrow(release, table, unknown, interval=interval, averaged=averaged)
+    names = (PREDICTION,) if interval is None else (PREDICTION, *ENDS)
+    added = {name: tables.as_floats(found.column(name)) for name in names}
     if isinstance(table, Mapping):
-        return {**table, PREDICTION: predicted.values}
+        return {**table, **added}
     if hasattr(table, "assign"):  # pandas, whose index is kept
-        return table.assign(**{PREDICTION: predicted.values})
+        return table.assign(**added)
     if hasattr(table, "with_columns"):
         import polars
 
-        return table.with_columns(polars.Series(PREDICTION, predicted.values))
+        return table.with_columns(*(polars.Series(name, numbers) for name, numbers in added.items()))
     return found
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final, overload
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.arrays import Floats
@@ -15,14 +14,18 @@ from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.inference.people.owners import with_owners
 from tensorveil.models.completion import Completion
-from tensorveil.models.factor_model import FactorModel, import_tensorly
+from tensorveil.models.factor_model import FactorModel
+from tensorveil.notebook import html_table
 from tensorveil.privacy.bounds import Bounds, clip
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.plan import Plan, default_names
 from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from tensorveil.release.certificate.certificate import Certificate
+    from tensorveil.release.evaluation import Evaluation
     from tensorveil.release.ledger.ledger import Ledger
 
 Labels = NDArray[Any]
@@ -133,7 +136,12 @@ class Release:
         return Interval(predicted, *self.model.interval(coordinates, interval))
 
     def predict_table(
-        self, table: Any, *, unknown: str = "error", averaged: Mapping[str, ArrayLike] | None = None
+        self,
+        table: Any,
+        *,
+        unknown: str = "error",
+        averaged: Mapping[str, ArrayLike] | None = None,
+        interval: float | None = None,
     ) -> Any:
         """Add a column `prediction` to a table with one column of labels per mode; returns the same kind of table.
 
@@ -144,6 +152,7 @@ class Release:
             the mean and the offsets of their known labels (`predict_rows` of release/predictions.py counts them)
         averaged : if given, modes without a column are averaged over: mode name -> weights of its indices; {} for equal
             weights everywhere
+        interval : e.g. 0.9, to add columns `low` and `high` as well, between which a value lies with this probability
 
         Examples
         --------
@@ -159,7 +168,7 @@ class Release:
         """
         from tensorveil.release.predictions import predicted_table
 
-        return predicted_table(self, table, unknown, averaged)
+        return predicted_table(self, table, unknown, averaged, interval)
 
     def top(
         self,
@@ -192,42 +201,71 @@ class Release:
 
         return completed_table(self, coordinates, kind)
 
-    def to_tensorly(self) -> Any:
-        """A TensorLy CPTensor or TuckerTensor of the completion on the scale of the values, before clipping.
+    def to_tensorly(self, rank: int | None = None) -> Any:
+        """A TensorLy CPTensor or TuckerTensor of the completion on the scale of the values.
 
-        The mean and the offsets are folded in: as a component for the mean and one for each mode with offsets (CP), or
-        as two columns per mode, its offsets and ones (Tucker). Predictions are its cells, clipped to the bounds. A
-        model of posterior draws has no such form.
+        It has two more attributes, which state how far it is from the predictions: `relative_error`, the norm of the
+        difference over the norm of the predictions, and `rmse`, in units of the values.
+
+        Where offsets and factors predict, the tensor is exactly what they predict before clipping: the mean and the
+        offsets are folded in, as a component for the mean and one for each mode with offsets (CP), or as two columns
+        per mode, its offsets and ones (Tucker). An average over posterior draws has no such form: then mean, offsets
+        and factors of the same ranks are fitted to the predictions by least squares, of all cells or, of a large
+        tensor, of a sample; the errors are those of other cells in that case. With `rank`, a CP model of this rank is
+        fitted so. For a joint release, the tensor predicts for somebody about whom nothing is known.
         """
-        model = self.model
-        if not model.clipped:
-            return model.factors.to_tensorly()
-        if model.withheld_mode is not None:
-            raise InputError("to_tensorly needs all rows, got a joint release; personalize it first")
-        if model.draws is not None:
-            raise InputError(
-                "to_tensorly must have offsets and factors that predict, got posterior draws, whose average is no such "
-                "model; use to_frame, release.model.factors.to_tensorly() for a rough picture, or solver='als'"
-            )
-        half = (model.high - model.low) / 2
-        constant = model.low + half * (1 + model.offsets.mean)
-        folded = _with_offset_columns(model)
-        import_tensorly()
-        if model.factors.core is None:
-            from tensorly.cp_tensor import CPTensor
+        from tensorveil.release.display.tensorly import tensorly_of
 
-            parts = sum(part is not None for part in model.offsets.modes)
-            weights = np.concatenate([[constant], np.full(parts + model.factors.ranks[0], half)])
-            return CPTensor((weights, folded))
-        from tensorly.tucker_tensor import TuckerTensor
+        return tensorly_of(self, rank)
 
-        order = len(self.shape)
-        core = np.zeros([rank + 2 for rank in model.factors.ranks])
-        core[(slice(2, None),) * order] = half * model.factors.core
-        core[(0,) * order] = constant
-        for mode in range(order):
-            core[tuple(int(place == mode) for place in range(order))] = half
-        return TuckerTensor((core, folded))
+    def evaluate(self, table: Any, value: str | None = None, *, own: Observations | None = None) -> Evaluation:
+        """Errors of the predictions on known values, beside simple baselines. For internal use: they are not private.
+
+        Parameters
+        ----------
+        table : a data frame, an Arrow table or a dict, with one column of labels per mode and one of values
+        value : the column of values; by default named as in the release
+        own : for a joint release, the observations of all owners, to evaluate personal predictions
+        """
+        from tensorveil.release.evaluation import evaluate_table
+
+        return evaluate_table(self, table, value, own)
+
+    def plot_offsets(self, mode: int | str, *, ax: Axes | None = None) -> Axes:
+        """The offset of every label of a mode, in units of the values, as bars or, of times, as a line."""
+        from tensorveil.release.display.charts import plot_offsets
+
+        return plot_offsets(self, mode, ax)
+
+    def plot_components(self, mode: int | str, count: int = 4, *, ax: Axes | None = None) -> Axes:
+        """The strongest components of a mode, one line each, by label."""
+        from tensorveil.release.display.charts import plot_components
+
+        return plot_components(self, mode, count, ax)
+
+    def plot_slice(self, rows: int | str, columns: int | str, *, ax: Axes | None = None, **at: Any) -> Axes:
+        """Predictions as a heat map of two modes; `at` gives the labels of the other modes: `day="2026-01-02"`."""
+        from tensorveil.release.display.charts import plot_slice
+
+        return plot_slice(self, rows, columns, at, ax)
+
+    def plot_curve(self, *, ax: Axes | None = None) -> Axes:
+        """Epsilon against delta: what the release guarantees at every delta."""
+        from tensorveil.release.display.charts import plot_curve
+
+        return plot_curve(self, ax)
+
+    def _repr_html_(self) -> str:
+        """The release in a notebook."""
+        sizes = zip(self.shape, self.mode_names, strict=True)
+        rows = [
+            ("values", self.value_name),
+            ("modes", ", ".join(f"{size:,} {name}" for size, name in sizes)),
+            ("model", f"{self.factors.family}, {len(self.model.draws or ())} posterior draws"),
+            ("guarantee", str(self.guarantee)),
+            ("may be published", "yes" if self.guarantee.publishable else "no"),
+        ]
+        return html_table("Release", rows)
 
     def save(self, directory: str | Path, about: Mapping[str, str] | None = None) -> Path:
         """Write the release into a new folder and return its path. The folder is written completely or not at all.
@@ -292,18 +330,3 @@ class Release:
             )
         data = clip(own_observations, Bounds(model.low, model.high), Unit.slice(mode), bytes(32))
         return with_owners(model, data.coordinates, data.centred, mode)
-
-
-def _with_offset_columns(model: Completion) -> list[Floats]:
-    """Factor matrices with further columns first: for CP ones and offsets by component, for Tucker ones and offsets."""
-    parts = model.offsets.modes
-    matrices = []
-    for mode, factor in enumerate(model.factors.factors):
-        ones, own = np.ones(len(factor)), parts[mode]
-        if model.factors.core is not None:
-            columns = [ones, np.zeros(len(factor)) if own is None else own]
-        else:
-            named = [place for place, part in enumerate(parts) if part is not None]
-            columns = [ones, *(own if place == mode and own is not None else ones for place in named)]
-        matrices.append(np.column_stack([*columns, factor]))
-    return matrices

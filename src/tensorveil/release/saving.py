@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
+import logging
 import os
+import platform
 import re
 import shutil
 import stat
@@ -50,7 +53,59 @@ def check_target(directory: str | Path) -> Path:
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"the folder to write must be in a writable folder, got {target}; choose another")
+    _remove_leftovers(target)
     return target
+
+
+def check_space(directory: str | Path, size: int) -> None:
+    """Refuse a target whose disk does not take so many bytes: a file of that size is made there and removed again."""
+    parent = Path(directory).absolute().parent
+    while not parent.is_dir():
+        parent = parent.parent
+    try:
+        with tempfile.TemporaryFile(dir=parent) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            file.write(b"tensorveil")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        free = shutil.disk_usage(parent).free
+        raise InputError(
+            f"the disk of {directory} must take about {size / 1e6:,.1f} MB, got {error.strerror} with "
+            f"{free / 1e6:,.1f} MB free; nothing was spent: make room, or choose another folder"
+        ) from error
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove folders that killed runs of this machine left beside the target; name those of other machines."""
+    for found in target.absolute().parent.glob(f"{glob.escape(_aside_prefix(target))}*.part"):
+        machine, _, process = found.name.removesuffix(".part").split(".")[-2].partition("-")
+        if machine == _machine() and process.isdigit() and not _is_running(int(process)):
+            shutil.rmtree(found, ignore_errors=True)
+        elif machine != _machine():
+            logging.getLogger("tensorveil").warning(
+                "left by a run on another machine, to be removed if it ended: %s", found
+            )
+
+
+def _aside_prefix(target: Path) -> str:
+    return f".{target.name[:100]}."
+
+
+def _machine() -> str:
+    """A short name for this machine that does not tell its own name."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to somebody else
+        return True
+    return True
 
 
 def save_release(release: Release, directory: str | Path, about: Mapping[str, str] | None = None) -> Path:
@@ -58,10 +113,6 @@ def save_release(release: Release, directory: str | Path, about: Mapping[str, st
     from tensorveil.release.report.report import report_html
 
     target = check_target(directory)
-    if release.guarantee.status == "none":
-        raise InputError(
-            "a release must have a guarantee to be saved, got a model without privacy; complete with a finite epsilon"
-        )
     _check_whole(release)
     contents = {MODEL: _model_bytes(release.model), LABELS: _labels_bytes(release)}
     certificate = Certificate.of(release, about).with_files({name: sha256(part) for name, part in contents.items()})
@@ -310,7 +361,8 @@ def _write_folder(target: Path, contents: Mapping[str, bytes]) -> None:
     """All files in a folder aside, on disk, then one rename."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent))
+        prefix = f"{_aside_prefix(target)}{_machine()}-{os.getpid()}."
+        aside = Path(tempfile.mkdtemp(prefix=prefix, suffix=".part", dir=target.parent))
     except OSError as error:
         raise InputError(f"{target} must be in a folder that can be written to, got {error.strerror}") from error
     try:

@@ -19,23 +19,32 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.guarantee import Guarantee
+from tensorveil.privacy.plan import bounds_of
 
 MOST_LEVELS = 240  # a symbol is one byte, and a scale may add a few levels beyond its last value
 
-NO_PRIVACY = Guarantee(float("inf"), 0.0, "none", "none", "no noise was added: epsilon is infinite")
+NO_PRIVACY = Guarantee(
+    float("inf"),
+    0.0,
+    "none",
+    "none",
+    "no noise was added: epsilon is infinite",
+    neighbours="nothing is protected",
+    released="the model, which was made without privacy",
+    not_protected="anything: no noise was added",
+)
 
 
 def completed_without_privacy(
     observations: Observations,
     family: ModelFamily,
-    bounds: Bounds,
+    bounds: Bounds | tuple[float, float] | None,
     progress: Progress = no_progress,
     features: Mapping[str, ArrayLike] | None = None,
     others: tuple[ModelFamily, ...] = (),
 ) -> Completion:
     """The posterior of a model of the family, or of the best of several, given the values clipped to the bounds."""
-    if not isinstance(bounds, Bounds):
-        raise InputError(f"bounds must be Bounds(low, high), got {bounds!r}; state the range of values")
+    bounds = bounds_of(bounds)
     if not isinstance(family, ModelFamily):
         raise InputError(f"model must be CP(rank) or Tucker(ranks), got {family!r}; give one")
     steps = bounds.steps(observations.values)

@@ -372,3 +372,21 @@ def test_the_small_movielens_and_taxi_data(data_folder):
     assert observations.labels[2].tolist() == [str(year) for year in sorted(years)]
     taxi = read(data_folder / "nyc-taxi" / "NYC-data-set_tensor.mat", ["from", "to", "hour"])
     assert (taxi.shape, taxi.values.min(), taxi.values.max()) == ((30, 30, 1464), 0, 320)
+
+
+@pytest.mark.parametrize(
+    "first, message",
+    [
+        ("a,b,v," + "x" * 50_000_000, "first line of long.csv must have at most 1,048,576 bytes"),
+        (",".join(f"c{number}" for number in range(1_000_000)), "first line of long.csv must have at most"),
+        (",".join(f"c{number}" for number in range(50_000)), "at most 10,000 columns, got 50,000"),
+    ],
+    ids=["50 MB", "a million columns", "many columns"],
+)
+def test_a_first_line_that_is_no_header_is_refused_before_it_is_parsed(tmp_path, first, message, monkeypatch):
+    path = tmp_path / "long.csv"
+    path.write_text(f"{first}\n1,2,3\n")
+    monkeypatch.setattr("pyarrow.csv.read_csv", lambda *args, **more: pytest.fail("the file was parsed"))
+    for columns in (None, ["a", "b", "v"]) if "bytes" in message else (None,):
+        with pytest.raises(tv.InputError, match=message):
+            tv.read(path, ["a", "b"], "v", columns=columns)

@@ -1,5 +1,6 @@
 """`tensorveil compare`."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -33,10 +34,10 @@ def compare(
         warnings.append("the deltas differ; use the curves in the reports to compare the epsilons at the same delta")
     if not all(certificate.publishable for certificate in certificates):
         warnings.append("at least one release is not for publication; a claimed or seeded epsilon guarantees nothing")
-    rows: dict[str, list[str] | list[float]] = {
+    rows: dict[str, list[str] | list[float] | list[float | None]] = {
         "status": [one.status + (", seeded" if one.seeded else "") for one in certificates],
         "unit": [one.unit + (f", at most {one.at_most}" if one.at_most else "") for one in certificates],
-        "epsilon": [one.epsilon for one in certificates],
+        "epsilon": [None if math.isinf(one.epsilon) else one.epsilon for one in certificates],
         "delta": [one.delta for one in certificates],
         "mechanism": [one.mechanism for one in certificates],
         "model": [f"{one.model.family} {'x'.join(map(str, one.model.ranks))}" for one in certificates],
@@ -50,7 +51,7 @@ def compare(
     if as_json:
         print_json({"releases": [str(first), str(second)], **rows, "difference": asdict(apart), "warnings": warnings})
         return
-    shown = ([f"{text:.6g}" if isinstance(text, float) else text for text in texts] for texts in rows.values())
+    shown = ([_shown(text) for text in texts] for texts in rows.values())
     print_table(([name, *texts] for name, texts in zip(rows, shown, strict=True)), ("", str(first), str(second)))
     if apart.rms is None:
         say(f"predictions not compared: {apart.why}")
@@ -58,3 +59,9 @@ def compare(
         say(f"root mean square difference of predictions: {apart.rms:.4g} on {apart.cells:,} common cells")
     for warning in warnings:
         say(f"warning: {warning}")
+
+
+def _shown(text: str | float | None) -> str:
+    if text is None:
+        return "infinite"
+    return f"{text:.6g}" if isinstance(text, float) else text

@@ -37,6 +37,10 @@ def evaluate(
     ] = None,
     format: Annotated[str | None, typer.Option(help="csv, tsv or parquet. Default: taken from the file name.")] = None,
     columns: Annotated[str | None, typer.Option(help="Column names, for a file without a header.")] = None,
+    modes: Annotated[
+        str | None,
+        typer.Option(help="MODE=COLUMN,... for columns that have other names than the modes, e.g. user=userId."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
     """Compare the predictions of a release with true values. For internal use only: do not publish the errors.
@@ -57,7 +61,7 @@ def evaluate(
     from dataclasses import asdict
 
     from tensorveil.cli.console import counted, print_json, print_table, say
-    from tensorveil.cli.releases.predict import own_observations
+    from tensorveil.cli.releases.predict import own_observations, with_mode_names
     from tensorveil.data.readers.files import read_table
     from tensorveil.errors import InputError
     from tensorveil.release.cells.ranking import rank_items
@@ -67,15 +71,15 @@ def evaluate(
 
     release = Release.load(directory)
     names = None if columns is None else columns.split(",")
-    table = read_table(test, format=format, columns=names)
-    mine = None if own is None else own_observations(release, own, format, names, value)
+    table = with_mode_names(read_table(test, format=format, columns=names), modes)
+    mine = None if own is None else own_observations(release, own, format, names, value, modes)
     if top is None and any(option is not None for option in (person, mode, known, relevant)):
         raise InputError("--person, --mode, --known and --relevant must be used with --top, got no --top; add --top K")
     found = evaluate_table(release, table, value, mine)
     ranking = None
     if top is not None:
         model = release.model if mine is None else everybody(release, mine)
-        cells = None if known is None else read_table(known, format=format, columns=names)
+        cells = None if known is None else with_mode_names(read_table(known, format=format, columns=names), modes)
         options = {"value": value, "person": person, "item": mode, "known": cells, "relevant": relevant}
         ranking = rank_items(release, model, table, top, **options)  # type: ignore[arg-type]
     if as_json:

@@ -1,5 +1,6 @@
 """`tensorveil predict`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,6 +68,10 @@ def predict(
         str | None, typer.Option(help="Format of COORDS: csv, tsv or parquet. Default: taken from the file name.")
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Column names of COORDS, if it has no header.")] = None,
+    modes: Annotated[
+        str | None,
+        typer.Option(help="MODE=COLUMN,... for columns that have other names than the modes, e.g. user=userId."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
     """Predict values for the labels in a file, or find the cells with the highest predictions.
@@ -103,6 +108,8 @@ def predict(
 
     if out.suffix.lower() not in ENDINGS:
         raise InputError(f"--out must end in .csv or .parquet, got {out.name}; rename it")
+    if os.path.lexists(out):
+        raise InputError(f"--out must be a new file, got {out}, which exists; choose another name or move it away")
     if top is None and (exclude is not None or average is not None):
         raise InputError("--exclude and --average must be used together with --top, got no --top; add --top K")
     if interval is not None and top is not None:
@@ -118,16 +125,17 @@ def predict(
     if own is None and person is not None:
         raise InputError("--person must be used together with --own, got only --person; add --own")
     table = read_table(coordinates, format=format, columns=None if columns is None else columns.split(","))
+    table = with_mode_names(table, modes)
     view = None
     if own is not None:
-        view = view_of(release, read_table(own), table.column_names, person)
+        view = view_of(release, with_mode_names(read_table(own), modes), table.column_names, person)
         release, table = view.release, view.completed(table)
     about: list[str] = []
     weighed = _weights(release, weights or [])
     found: Any
     if top is not None:
         chosen = [] if average is None else [name.strip() for name in average.split(",")]
-        hidden = None if exclude is None else read_table(exclude)
+        hidden = None if exclude is None else with_mode_names(read_table(exclude), modes)
         means = {name: weighed.get(name) for name in chosen}
         found = top_table(release, table, top, distinct=mode, averaged=means, exclude=hidden)
         unknown_rows = 0
@@ -152,6 +160,24 @@ def predict(
     if unknown_rows:
         told = counted(unknown_rows, "row") + " with labels that the release does not know"
         say(f"{told}: predicted from the offsets of their known labels")
+
+
+def with_mode_names(table: Any, modes: str | None) -> Any:
+    """The table with its columns renamed by MODE=COLUMN,...; columns that it does not have are left to later checks."""
+    if modes is None:
+        return table
+    from tensorveil.cli.job import parsed_options
+
+    pairs = parsed_options({"modes": modes})["modes"]
+    pairs = pairs if isinstance(pairs, dict) else {name: name for name in pairs}
+    if len(set(pairs.values())) != len(pairs):
+        raise InputError(f"--modes must name every column once here, got {modes!r}; correct it")
+    names = {column: mode for mode, column in pairs.items()}
+    found = [names.get(name, name) for name in table.column_names]
+    repeated = sorted({name for name in found if found.count(name) > 1})
+    if repeated:
+        raise InputError(f"--modes must give every column a name of its own, got {repeated} twice; correct it")
+    return table.rename_columns(found)
 
 
 def _weights(release: "Release", given: list[str]) -> dict[str, Any]:
@@ -182,13 +208,14 @@ def own_observations(
     format: str | None = None,
     columns: list[str] | None = None,
     value: str | None = None,
+    modes: str | None = None,
 ) -> "Observations":
     """Rows of one or several owners, by the labels of a release."""
     from tensorveil.data.observations import Observations
     from tensorveil.data.readers.files import read_table
     from tensorveil.release.cells.labels import coordinates_in, unknown_labels, values_in
 
-    table = read_table(path, format=format, columns=columns)
+    table = with_mode_names(read_table(path, format=format, columns=columns), modes)
     values = values_in(release, table, value)
     where = coordinates_in(release, table)
     missing = unknown_labels(release, where)

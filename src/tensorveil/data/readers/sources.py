@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tensorveil import checks
 from tensorveil.arrays import Integers
+from tensorveil.data import tables
 from tensorveil.data.readers import arrays as array_files
 from tensorveil.data.readers import text as text_files
 from tensorveil.errors import InputError, SizeError
@@ -169,6 +170,18 @@ def _parquet_reading(path: Path, asked: Asked) -> Reading:
     if rows == 0:
         raise InputError(f"{path.name} must have at least one row of data, got none; check the source")
     return Reading(table, modes, value, "row", _counted)
+
+
+def table_reading(table: Any, modes: tuple[str, ...] | None, value: str) -> Reading:
+    """The columns of a table in memory: Arrow, a data frame or a dictionary of columns."""
+    columns = tables.arrow_table(table)
+    if columns.num_rows == 0:
+        raise InputError("the table must have at least one row, got none; check the source")
+    repeated = sorted({name for name in columns.column_names if columns.column_names.count(name) > 1})
+    if repeated:
+        raise InputError(f"the columns of the table must have different names, got {repeated} more than once")
+    wanted, number = _wanted(Asked(modes, value), columns.column_names)
+    return Reading(columns, wanted, number, "row", _counted)
 
 
 def _array_reading(entries: array_files.Entries, asked: Asked) -> Reading:

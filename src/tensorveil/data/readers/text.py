@@ -6,6 +6,7 @@ import csv
 import io
 import mmap
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from tensorveil.errors import InputError
 
 BLOCK_BYTES = 2**23
 LINES_SHOWN = 5
+LONGEST_FIRST_LINE = 2**20  # bytes; a longer one is no line of names, or the file has no lines at all
+MOST_COLUMNS = 10_000
 UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # UTF-16 and UTF-32
 TNS_BLANKS = re.compile(rb"[ \t]+")
 TNS_COMMENTS = re.compile(rb"^[ ]?#[^\r\n]*", re.MULTILINE)
@@ -178,7 +181,12 @@ def open_text(path: Path, delimiter: str, columns: Sequence[str] | None) -> Text
             raise InputError(f"{path.name} must hold rows, got an empty file; check the source")
         if any("\udc80" <= letter <= "\udcff" for name in names for letter in name):  # bytes that are not UTF-8
             raise _not_unicode(path, reader.line_num)
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        if len(names) > MOST_COLUMNS:
+            raise InputError(
+                f"{path.name} must have at most {MOST_COLUMNS:,} columns, got {len(names):,}; write one row per "
+                "observation, with one column per mode and one for the values, not one column per index"
+            )
+        repeated = sorted(name for name, count in Counter(names).items() if count > 1)
         if repeated:
             raise InputError(
                 f"the columns of {path.name} must have different names, got {shown_names(repeated)} more than once; "
@@ -269,7 +277,12 @@ def _rows(count: int) -> str:
 
 def _check_beginning(path: Path) -> None:
     with path.open("rb") as file:
-        beginning = file.read(4)
+        beginning = file.readline(LONGEST_FIRST_LINE + 1)
+    if len(beginning) > LONGEST_FIRST_LINE and b"\r" not in beginning:
+        raise InputError(
+            f"the first line of {path.name} must have at most {LONGEST_FIRST_LINE:,} bytes, got more; write one row "
+            "per observation, with one column per mode and one for the values"
+        )
     if not beginning:
         raise InputError(f"{path.name} must hold rows, got an empty file; check the source")
     if beginning.startswith(UNICODE_MARKS):

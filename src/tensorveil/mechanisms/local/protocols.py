@@ -21,6 +21,7 @@ from tensorveil.mechanisms.planning.channel_design import design_channel, kept_i
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.local.client import LocalProtocol
 from tensorveil.privacy.local.randomizing import channel_of
+from tensorveil.privacy.plan import bounds_of
 
 Integers = NDArray[np.int64]
 
@@ -58,7 +59,9 @@ def default_levels(bounds: Bounds) -> tuple[float, ...] | None:
     return None
 
 
-def design_protocol(bounds: Bounds, epsilon: float, *, levels: Sequence[float] | None = None) -> LocalProtocol:
+def design_protocol(
+    bounds: Bounds | tuple[float, float], epsilon: float, *, levels: Sequence[float] | None = None
+) -> LocalProtocol:
     """The protocol whose answers tell most, if nothing is known of the values but their bounds and levels.
 
     Parameters
@@ -74,8 +77,7 @@ def design_protocol(bounds: Bounds, epsilon: float, *, levels: Sequence[float] |
     >>> len(protocol.counts), protocol.edges
     (5, (1.5, 2.5, 3.5, 4.5))
     """
-    if not isinstance(bounds, Bounds):
-        raise InputError(f"bounds must be Bounds(low, high), got {bounds!r}; state the public range of values")
+    bounds = bounds_of(bounds)
     budget = checks.positive_number("epsilon", epsilon)
     grid = default_levels(bounds) if levels is None else checked_levels(levels)
     if grid is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, date, datetime
@@ -39,6 +40,7 @@ NOT_TO_BE_RELEASED = (
     "logs, timings and memory use of the run",
 )
 
+NO_NOISE = "none: no noise was drawn"
 GRID = "statistics are whole multiples of a power of two, and noise is drawn and added on that grid"
 
 
@@ -59,7 +61,7 @@ class Certificate(records.Part):
 
     schema_version: Literal[1]
     status: Literal["proven", "claimed", "none"]
-    epsilon: records.Positive
+    epsilon: records.Epsilon
     delta: records.Chance
     unit: str
     at_most: records.Count | None
@@ -109,6 +111,8 @@ class Certificate(records.Part):
             raise ValueError("mode_names must be different")
         if self.status == "proven" and (self.bounds is None or self.asked is None or not self.stages):
             raise ValueError("a proven release must have bounds, what was asked for, and stages")
+        if math.isinf(self.epsilon) and self.status != "none":
+            raise ValueError("epsilon must be a number, except for a model without privacy")
         if self.publishable != (self.status == "proven" and not self.seeded):
             raise ValueError("publishable must be true for proven releases that are not seeded, and for no others")
         if self.personalize is not None and self.personalize.mode >= len(self.shape):
@@ -151,7 +155,7 @@ class Certificate(records.Part):
             "shape": factors.shape,
             "mode_names": release.mode_names,
             "value_name": release.value_name,
-            "bounds": None if plan is None else {"low": plan.request.bounds.low, "high": plan.request.bounds.high},
+            "bounds": {"low": release.model.low, "high": release.model.high} if release.model.clipped else None,
             "curve": curve,
             "asked": None
             if plan is None
@@ -328,7 +332,7 @@ def _randomness(release: Release) -> dict[str, Any]:
     told, plan = release.guarantee, release.plan
     if plan is None:
         return {
-            "generator": "numpy PCG64, not cryptographic",
+            "generator": NO_NOISE if told.status == "none" else "numpy PCG64, not cryptographic",
             "key_source": "a seed" if told.seeded else "the operating system",
             "seeded": told.seeded,
             "grid": "none: floating point",

@@ -1,15 +1,32 @@
 """The parts of a certificate: what each one holds, and the rules that its numbers keep to."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from tensorveil.errors import InputError
 
 SHA256 = r"^[0-9a-f]{64}$"
 
 Positive = Annotated[float, Field(gt=0)]
+Epsilon = Annotated[  # null in JSON: infinite, no privacy
+    float,
+    Field(gt=0, allow_inf_nan=True),
+    BeforeValidator(lambda found: math.inf if found is None else found),
+    PlainSerializer(lambda epsilon: None if math.isinf(epsilon) else epsilon, when_used="json"),
+    WithJsonSchema({"anyOf": [{"exclusiveMinimum": 0, "type": "number"}, {"type": "null"}]}),
+]
 Chance = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Hash = Annotated[str, Field(pattern=SHA256)]

@@ -6,11 +6,12 @@ it, so nothing is shared across a fork, and a process that dies leaves the file 
 
 import hashlib
 import json
+import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from tensorveil.errors import BudgetError, InputError
 
 START = "0" * 64  # what the first entry is hashed over
 PATIENCE = 120.0  # seconds to wait for other processes
+SILENCE = 2.0  # of these, before a line says what is waited for
 MARK = 0x74766C31  # SQLite's application_id: "tvl1"
 SCHEMA = {
     "entries": "CREATE TABLE entries (number INTEGER PRIMARY KEY, previous TEXT NOT NULL, body TEXT NOT NULL, "
@@ -99,12 +101,30 @@ class Chain:
         self.path = Path(path)
 
     def create(self) -> None:
-        """Make an empty file of entries where there is none; one that exists is left as it is."""
-        with self._transaction("rwc") as connection:
-            if not list(connection.execute("SELECT name FROM sqlite_master")):
-                for statement in SCHEMA.values():
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {MARK}")
+        """Make an empty file of entries where there is none; one that exists is left as it is.
+
+        The file gets its name when it is whole, so that an empty file of this name is none of ours.
+        """
+        if not self.path.parent.is_dir():
+            raise InputError(f"ledger must be a file that can be written, got {self.path}; check its folder")
+        if not self.path.exists():
+            aside = Chain(self.path.with_name(f".{self.path.name[:100]}.{os.getpid()}.{threading.get_ident()}.part"))
+            try:
+                with aside._transaction("rwc") as connection:
+                    for statement in SCHEMA.values():
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA application_id = {MARK}")
+                with suppress(FileExistsError):  # another process was faster
+                    os.link(aside.path, self.path)
+            except OSError as error:
+                raise InputError(
+                    f"ledger must be on a disk that can be written and can link files, got {error.strerror}; "
+                    f"choose another place than {self.path}"
+                ) from error
+            finally:
+                for ending in ("", "-journal"):
+                    aside.path.with_name(aside.path.name + ending).unlink(missing_ok=True)
+        with self._transaction("rw", "BEGIN") as connection:
             self._check_form(connection)
 
     def read(self) -> tuple[Entry, ...]:
@@ -143,12 +163,17 @@ class Chain:
                 f"ledger must be an existing file, got {self.path}; "
                 "create it with tensorveil ledger create (Ledger.create)"
             )
+        if mode == "rw" and self.path.stat().st_size == 0:
+            raise BudgetError(
+                f"the ledger must hold its entries, got an empty file, {self.path}; restore it from a backup, "
+                "or remove it if it never was a ledger"
+            )
         place = f"{self.path.absolute().as_uri()}?mode={mode}"
         with _gate:
             try:
-                with closing(sqlite3.connect(place, timeout=PATIENCE, isolation_level=None, uri=True)) as connection:
-                    connection.execute("PRAGMA synchronous = EXTRA")  # committed means on the disk, name included
-                    connection.execute(begin)
+                patience = min(SILENCE, PATIENCE)
+                with closing(sqlite3.connect(place, timeout=patience, isolation_level=None, uri=True)) as connection:
+                    self._begin(connection, begin)
                     try:
                         yield connection
                     except BaseException:
@@ -158,6 +183,22 @@ class Chain:
                     connection.execute("COMMIT")
             except sqlite3.DatabaseError as error:
                 raise _told(self.path, error) from error
+
+    def _begin(self, connection: sqlite3.Connection, begin: str) -> None:
+        """Begin a transaction; a line says what is waited for when another process has the file for long."""
+        try:
+            _locked(connection, begin)
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        logging.getLogger("tensorveil").warning(
+            "waiting for the ledger %s, which another process has locked; for %.0f s at most", self.path, PATIENCE
+        )
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * PATIENCE)}")
+        _locked(connection, begin)
 
     def _check_form(self, connection: sqlite3.Connection) -> None:
         found = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
@@ -180,6 +221,13 @@ class Chain:
                 f"the ledger's entries must be as they were written, got {fault}, in {self.path}; "
                 "somebody changed the file: do not release anything, restore it from a backup"
             )
+
+
+def _locked(connection: sqlite3.Connection, begin: str) -> None:
+    """A transaction that has its lock: a plain BEGIN takes that of readers only with the first reading."""
+    connection.execute("PRAGMA synchronous = EXTRA")  # committed means on the disk, name included
+    connection.execute(begin)
+    connection.execute("SELECT count(*) FROM sqlite_master")
 
 
 def _told(path: Path, error: sqlite3.DatabaseError) -> BudgetError | InputError:

@@ -1,0 +1,1 @@
+"""A choice among models that costs no privacy."""
