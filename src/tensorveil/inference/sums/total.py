@@ -17,6 +17,8 @@ TAIL = 4.0  # standard deviations
 MISSED, LARGEST_MISSED = 3.0, 0.3  # standard errors of a mass that may be missed, and the largest such mass
 STEEPEST = 60.0  # exponential tilt
 BISECTIONS = 60
+TRUST_COUNT = 3.0  # degrees of freedom of the marginal's variance
+TRUST_ROUNDS = 50
 COARSE_CELL = 1 / 8  # of the first histogram, centred
 
 
@@ -71,12 +73,11 @@ def mean_of_totals(totals: Sequence[Total]) -> tuple[float, float]:
 def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, float, float]:
     """The marginal with another mean, released with noise of this standard deviation; that mean, and its error.
 
-    Both means are averaged by their precision (`_mean_variance`). If there is room between the masses and the bounds, a
+    Both means are averaged by their precision (`_trust`). If there is room between the masses and the bounds, a
     tail is put there, too small to show in the marginal, but not in the mean: of a few standard deviations, and longer
     where its mass would otherwise be too large to be missed. Without room, masses are tilted exponentially.
     """
-    before = _mean_variance(marginal)
-    trust = before / max(before + noise**2, 1e-300)
+    trust = _trust(_mean_variance(marginal), noise**2, mean - marginal.mean())
     wanted, error = marginal.mean() + trust * (mean - marginal.mean()), math.sqrt(trust) * noise
     short = wanted - marginal.mean()
     low, high = (float(end) for end in marginal.quantile(np.array([0.0, 1.0])))
@@ -94,6 +95,20 @@ def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, 
         masses /= masses.sum()
         low, high = (tilt, high) if masses @ middles < wanted else (low, tilt)
     return replace(marginal, masses=masses), wanted, error
+
+
+def _trust(variance: float, noise: float, apart: float) -> float:
+    """The weight of a released mean, by the variance of its noise, beside a marginal's mean with an expected variance.
+
+    The law of the noise is known, but a marginal may have missed half of the values (two atoms at the bounds, few
+    slices). So its variance has a scaled inverse chi-squared prior and is learned from how far both means lie apart, by
+    expectation and maximisation.
+    """
+    learned = variance
+    for _ in range(TRUST_ROUNDS):
+        trust = learned / max(learned + noise, 1e-300)
+        learned = (TRUST_COUNT * variance + (trust * apart) ** 2 + trust * noise) / (TRUST_COUNT + 1)
+    return trust
 
 
 def _mean_variance(marginal: Marginal) -> float:
