@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from tensorveil.arrays import Integers
 from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.files import read
-from tensorveil.data.shards import Part, Sharded, is_sharded, open_shards
+from tensorveil.data.shards import WHOLE, Part, Sharded, is_sharded, open_shards
 from tensorveil.engines.local import Engine, LocalEngine
 from tensorveil.errors import InputError
 from tensorveil.kernels.cores import one_blas_thread
@@ -220,6 +221,8 @@ def fit(
             foreign=foreign_parts(plan.mechanism, plan.request.family),
             stated_modes=observations.stated_modes,
         )
+        if isinstance(observations, Sharded):  # `_clipped` has read and checked every part
+            guarantee = replace(guarantee, assumptions_checked=(*guarantee.assumptions_checked, WHOLE))
         return Release(
             completion,
             guarantee,
