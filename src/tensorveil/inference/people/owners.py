@@ -98,8 +98,8 @@ def _scale_priors() -> Floats:
     """Log prior chances of SCALES: half-Cauchy laws of the offset's scale, and of the row's by the offset's.
 
     No owner may learn from others how large offsets are, so this prior decides what tables without signal cost. With
-    independent laws centred at 1, ten values per owner cost 3 % against the mean (300 x 100, no signal, epsilon 5), now
-    1.2 %, and made stars gain 0.5 to 0.8 %; FilmTrust (train half) loses 0.2 % at epsilon 5 and 0.3 % at 1.
+    independent laws centred at 1, ten values per owner cost 4.2 % against the mean (300 x 100, no signal, epsilon 5),
+    now 2.3 %, and made stars gain 0.5 to 0.8 %; FilmTrust (train half) loses 0.2 % at epsilon 5 and 0.3 % at 1.
     """
     offset, row = SCALES[:, 0], SCALES[:, 1] / SCALES[:, 0]
     parts = [np.log(part / (1 + part**2)) for part in (offset / TYPICAL, row / TYPICAL)]  # on a grid of logarithms
