@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
-from tensorveil.inference.people.owners import with_owners
+from tensorveil.inference.people.owners import OFFSET_RIDGE, ROW_RIDGE, SCALES, _regressions, with_owners
 from tensorveil.models.block_features import block_features, largest_feature
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
@@ -37,3 +37,20 @@ def test_no_row_adds_more_than_its_limit():
     offsets, rows = found.offsets.modes[0], found.factors.factors[0]
     assert np.abs(offsets).max() <= 2
     assert np.linalg.norm(rows, axis=1).max() * largest_feature(model, 0) <= 4 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("signal, most", [(0.0, 0.12), (1.0, 1.25)])
+def test_owners_keep_to_the_release_if_their_values_tell_nothing_and_find_what_they_tell(signal, most):
+    """Squared errors of ten values per owner, as shares of those of least squares for each owner."""
+    rng = np.random.default_rng(4)
+    owners, each = 400, 10
+    design = np.column_stack([np.ones(owners * each), rng.standard_normal((owners * each, 2))])
+    truth = signal * rng.standard_normal((owners, 3)) * [0.5, 0.3, 0.3]
+    means = np.einsum("ni,ni->n", design, np.repeat(truth, each, axis=0))
+    residuals = means + rng.standard_normal(len(means))
+    ridges = np.array([OFFSET_RIDGE, 2 * ROW_RIDGE, 2 * ROW_RIDGE]) / np.repeat(SCALES**2, [1, 2], axis=1)
+    solved, _, _ = _regressions(design, residuals, each * np.arange(owners), ridges)
+    parts = zip(design.reshape(owners, each, 3), residuals.reshape(owners, each), strict=True)
+    least = np.array([np.linalg.lstsq(*part)[0] for part in parts])
+    errors = [np.mean(np.sum((found - truth) ** 2, axis=1)) for found in (solved, least)]
+    assert errors[0] < most * errors[1]

@@ -21,7 +21,7 @@ from tensorveil.inference.sums.index import REACH as INDEX_REACH
 from tensorveil.inference.sums.index import ROWS as INDEX_ROWS
 from tensorveil.inference.sums.latent import LatentPosterior, Split
 from tensorveil.inference.sums.linked_factors import item_columns
-from tensorveil.inference.sums.total import averaged, mean_of_total, reading_range, with_mean
+from tensorveil.inference.sums.total import Total, mean_of_totals, reading_range, with_mean
 from tensorveil.inference.values.marginal import Marginal
 from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
@@ -64,7 +64,7 @@ class SumPerturbation(Mechanism):
     that are smaller than the noise, down to the private mean.
 
     The marginal of the values is released first. It gives a scale on which values are latent scores with a normal law.
-    The total of the values follows, then the sums of scores of one mode after the other, largest first, less what is
+    The total of the values follows, then the sums of scores of one mode after the other, smallest first, less what is
     known from earlier ones. If the noise allows, the sums of one mode are split by groups of indices of another mode
     (similar in offset, count and features, or all indices of a small mode), which gives factors. At last, scores are
     summed by the sum of all offsets, which tells how values follow it. Shares of the budget and the split follow from
@@ -140,10 +140,11 @@ class SumPerturbation(Mechanism):
         first = len(plan.stages) - max(len(plan.settings), 1)
         marginal = ask_marginal(vault, plan.stages[:first], plan.request.bounds, public)
         widths = {mode: part.shape[1] for mode, part in given.items()}
-        request, (total, *paid), means = _payments(vault, plan, plan.stages[first:], widths)
+        request, (total, *paid), totals = _payments(vault, plan, plan.stages[first:], widths)
         withheld = request.unit.mode_number if request.unit.kind == "slice" else None
         bounds = request.bounds.low, request.bounds.high
-        marginal, mean, error = with_mean(marginal, *averaged([*means, _total(vault, request, total, marginal)]))
+        totals.append(_total(vault, request, total, marginal))
+        marginal, mean, error = with_mean(marginal, *mean_of_totals(totals))
         scale = scale_of(marginal, MOST_LEVELS, bounds)
         latent = LatentPosterior(scale, mean, error, request.family.zeros(request.shape), withheld)
         columns: dict[int, tuple[Floats, Floats]] = {}
@@ -193,11 +194,11 @@ class _Payment:
 
 def _payments(
     vault: Vault, plan: Plan, stages: Sequence[Stage], features: Mapping[int, int]
-) -> tuple[Request, list[_Payment], list[tuple[float, float]]]:
-    """The sums to ask for, the request with the number of observations that they were planned for, and a first mean.
+) -> tuple[Request, list[_Payment], list[Total]]:
+    """The sums to ask for, the request with the number of observations that they were planned for, and a first total.
 
     Pure noise is paid in parts from one stage, so the parts may follow from the number of observations: it is public,
-    or a small part buys it, with a mean and its error. Shares that were planned for a guess ten times too large would
+    or a small part buys it, with a total. Shares that were planned for a guess ten times too large would
     buy sums of single indices and groups that drown in their noise. Gaussian stages are fixed in the plan.
     """
     if plan.settings:
@@ -205,7 +206,8 @@ def _payments(
         return with_typical_count(plan.request), paid, []
     (stage,) = stages
     pure = [event.epsilon for event in plan.events if isinstance(event, PureEvent)]
-    request, whole, means = with_typical_count(plan.request), pure[-1], []
+    request, whole = with_typical_count(plan.request), pure[-1]
+    totals: list[Total] = []
     marginal = pure[0] / whole
     if vault.unit.coordinates_public:
         count = float(len(vault.pattern))
@@ -215,11 +217,11 @@ def _payments(
         counted = _ask(vault, request, _Payment(SumStage(None, 1.0), stage.name, PureEvent(small)), Rows(1), reading)
         doubt = math.sqrt(counted.count_variance)
         count = max(float(counted.counts[0]) - doubt, doubt) / counted.weight
-        means.append(mean_of_total(counted, -1.0, 1.0))
+        totals.append(Total(counted, -1.0, 1.0))
     request = replace(request, expected_count=max(round(min(count, math.prod(map(float, request.shape)))), 1))
     _, asked = _planned(request, marginal, PureEvent(whole), features)
     parts = shares(whole, [one.share for one in asked])
-    return request, [_Payment(*one) for one in zip(asked, repeat(stage.name), map(PureEvent, parts))], means
+    return request, [_Payment(*one) for one in zip(asked, repeat(stage.name), map(PureEvent, parts))], totals
 
 
 def _whole_events(request: Request, share: float) -> list[Event]:
@@ -337,12 +339,12 @@ def _ask(vault: Vault, request: Request, paid: _Payment, rows: Rows, reading: Sc
     return NoisySums(answer.values, counts, answer.variance, 0.0, weight)
 
 
-def _total(vault: Vault, request: Request, paid: _Payment, marginal: Marginal) -> tuple[float, float]:
-    """The mean of the values, and the standard deviation of its noise."""
+def _total(vault: Vault, request: Request, paid: _Payment, marginal: Marginal) -> Total:
+    """The total of the values."""
     noise = _noise(request, paid.asked, paid.event)
     low, high = reading_range(marginal, math.sqrt(noise.whole) / max(request.count_or_guess * noise.weight, 1.0))
     reading = ScoreReading.linear((low + high) / 2, (high - low) / 2, Offsets.none(len(request.shape)), own=False)
-    return mean_of_total(_ask(vault, request, paid, Rows(1), reading), low, high)
+    return Total(_ask(vault, request, paid, Rows(1), reading), low, high)
 
 
 def checked_features(features: Mapping[str, ArrayLike] | None, request: Request) -> dict[int, Floats]:

@@ -44,6 +44,17 @@ def test_atoms_are_exact_and_cuts_are_normal_scores(name, atoms, seed):
     np.testing.assert_allclose(norm.cdf(scale.cuts), share, atol=0.015)
 
 
+def test_noise_between_two_atoms_does_not_move_them():
+    """Values at both bounds, and a hundredth of the mass that is noise, spread evenly over the cells between them."""
+    edges = np.linspace(-VALUE_STEPS, VALUE_STEPS, 257).astype(np.int64)
+    edges[-1] += 1
+    masses = np.full(256, 0.01 / 254)
+    masses[[0, -1]] = 0.495
+    scale = scale_of(Marginal(edges[:-1], edges[1:], masses, 1000.0, 0.02), 32, (1.0, 2.0))
+    np.testing.assert_allclose(scale.low, [-1.0, 1.0], atol=1e-6)
+    np.testing.assert_array_equal(scale.low, scale.high)
+
+
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous_values_have_no_atoms(name, epsilon):

@@ -14,7 +14,8 @@ from tensorveil.models.draws import PosteriorDraws, expected_values
 OWNER_LIMIT = 4.0  # the most that a row may add to a prediction, on the centred scale, whose range is 2
 LATENT_LIMIT = 6.0  # the same on the latent scale, whose spread is 1
 OFFSET_RIDGE = 4.0  # variance of residuals over that of offsets
-SCALES = np.array(list(product(2.0 ** np.arange(-4, 3, 2), repeat=2)))  # of offset and row, by those of the ridges
+SCALES = np.array(list(product(2.0 ** np.linspace(-4, 2, 5), repeat=2)))  # of offset and row, by those of the ridges
+TYPICAL = 0.5  # scale of an offset, and of a row by that of the offset: centres of half-Cauchy laws (`_scale_priors`)
 OWNERS_AT_ONCE = 2**12
 OFFSET_GRID, BISECTIONS = 1024, 30  # for offsets that match the means of values
 ROW_RIDGE = 5.0  # for the row, in units of the features' own size: features explain a fifth of the residuals
@@ -85,12 +86,24 @@ def _regressions(
     logs = np.log(ridges).sum(axis=1) + np.linalg.slogdet(covariances)[1] + (solved * right).sum(axis=(2, 3))
     logs = logs / 2
     if len(ridges) > 1:
-        logs = logs + np.log(SCALES / (1 + SCALES**2)).sum(axis=1)  # of half-Cauchy laws, on a grid of logarithms
+        logs = logs + _scale_priors()
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     kept = (weights * (1 - ridges[:, 0] * covariances[:, :, 0, 0])).sum(axis=1)
     mixed = (weights[:, :, None, None] * covariances).sum(axis=1)
     return (weights[:, :, None] * solved[..., 0]).sum(axis=1), np.linalg.cholesky(mixed), kept
+
+
+def _scale_priors() -> Floats:
+    """Log prior chances of SCALES: half-Cauchy laws of the offset's scale, and of the row's by the offset's.
+
+    No owner may learn from others how large offsets are, so this prior decides what tables without signal cost. With
+    independent laws centred at 1, ten values per owner cost 4.2 % against the mean (300 x 100, no signal, epsilon 5),
+    now 2.3 %, and made stars gain 0.5 to 0.8 %; FilmTrust (train half) loses 0.2 % at epsilon 5 and 0.3 % at 1.
+    """
+    offset, row = SCALES[:, 0], SCALES[:, 1] / SCALES[:, 0]
+    parts = [np.log(part / (1 + part**2)) for part in (offset / TYPICAL, row / TYPICAL)]  # on a grid of logarithms
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def _matching_offsets(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 
@@ -16,6 +17,8 @@ TAIL = 4.0  # standard deviations
 MISSED, LARGEST_MISSED = 3.0, 0.3  # standard errors of a mass that may be missed, and the largest such mass
 STEEPEST = 60.0  # exponential tilt
 BISECTIONS = 60
+TRUST_COUNT = 3.0  # degrees of freedom of the marginal's variance
+TRUST_ROUNDS = 50
 COARSE_CELL = 1 / 8  # of the first histogram, centred
 
 
@@ -37,30 +40,44 @@ def reading_range(marginal: Marginal, noise: float) -> tuple[float, float]:
     return low - share * (low + 1.0), high + share * (1.0 - high)
 
 
-def mean_of_total(total: NoisySums, low: float, high: float) -> tuple[float, float]:
-    """The mean of the values, read between low and high, and the standard deviation of its noise."""
-    count = max(float(total.counts[0]), math.sqrt(total.count_variance), 1.0)
-    place = min(max(float(total.sums[0]) / count, -1.0), 1.0)
-    variance = (total.sum_variance + place**2 * total.count_variance) / count**2
-    half = (high - low) / 2
-    return low + half * (1 + place), half * math.sqrt(variance)
+@final
+@dataclass(frozen=True, eq=False)
+class Total:
+    """A noisy total of all values, read between low and high, centred, and the noisy count of them."""
+
+    noisy: NoisySums
+    low: float
+    high: float
 
 
-def averaged(means: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Means with their standard errors as one, weighted by their precisions."""
-    weights = np.array([1 / max(error, 1e-100) ** 2 for _, error in means])
-    return float(weights @ [mean for mean, _ in means] / weights.sum()), float(1 / math.sqrt(weights.sum()))
+def mean_of_totals(totals: Sequence[Total]) -> tuple[float, float]:
+    """The mean of the values, centred, and the standard deviation of its noise.
+
+    Each total is divided by the count that all of them tell together: a small share of the budget buys a count that may
+    be far off, and a mean of its own would seem more certain than it is.
+    """
+    precisions = [1 / max(one.noisy.count_variance, 1e-100) for one in totals]
+    doubt = 1 / math.fsum(precisions)
+    count = doubt * math.fsum(weight * one.noisy.counts[0] for weight, one in zip(precisions, totals, strict=True))
+    count = max(float(count), math.sqrt(doubt), 1.0)
+    halves = np.array([(one.high - one.low) / 2 for one in totals])
+    places = np.clip([float(one.noisy.sums[0]) / count for one in totals], -1.0, 1.0)
+    variances = halves**2 * [one.noisy.sum_variance for one in totals] / count**2
+    weights = 1 / np.maximum(variances, 1e-200)
+    weights /= weights.sum()
+    mean = weights @ ([one.low for one in totals] + halves * (1 + places))
+    shared = float(weights @ (halves * places)) / count  # by which the mean moves with the count
+    return float(mean), math.sqrt(float(weights**2 @ variances) + shared**2 * doubt)
 
 
 def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, float, float]:
     """The marginal with another mean, released with noise of this standard deviation; that mean, and its error.
 
-    Both means are averaged by their precision (`_mean_variance`). If there is room between the masses and the bounds, a
+    Both means are averaged by their precision (`_trust`). If there is room between the masses and the bounds, a
     tail is put there, too small to show in the marginal, but not in the mean: of a few standard deviations, and longer
     where its mass would otherwise be too large to be missed. Without room, masses are tilted exponentially.
     """
-    before = _mean_variance(marginal)
-    trust = before / max(before + noise**2, 1e-300)
+    trust = _trust(_mean_variance(marginal), noise**2, mean - marginal.mean())
     wanted, error = marginal.mean() + trust * (mean - marginal.mean()), math.sqrt(trust) * noise
     short = wanted - marginal.mean()
     low, high = (float(end) for end in marginal.quantile(np.array([0.0, 1.0])))
@@ -80,6 +97,20 @@ def with_mean(marginal: Marginal, mean: float, noise: float) -> tuple[Marginal, 
     return replace(marginal, masses=masses), wanted, error
 
 
+def _trust(variance: float, noise: float, apart: float) -> float:
+    """The weight of a released mean, by the variance of its noise, beside a marginal's mean with an expected variance.
+
+    The law of the noise is known, but a marginal may have missed half of the values (two atoms at the bounds, few
+    slices). So its variance has a scaled inverse chi-squared prior and is learned from how far both means lie apart, by
+    expectation and maximisation.
+    """
+    learned = variance
+    for _ in range(TRUST_ROUNDS):
+        trust = learned / max(learned + noise, 1e-300)
+        learned = (TRUST_COUNT * variance + (trust * apart) ** 2 + trust * noise) / (TRUST_COUNT + 1)
+    return trust
+
+
 def _mean_variance(marginal: Marginal) -> float:
     """The variance of the marginal's mean, centred.
 
@@ -97,10 +128,15 @@ def _mean_variance(marginal: Marginal) -> float:
 
 
 def _with_tail(marginal: Marginal, begin: float, end: float, share: float) -> Marginal:
-    """The marginal with this share of the mass spread evenly between two places where there was none."""
+    """The marginal with this share of the mass spread evenly between two places where there was none.
+
+    Cells are split at multiples of the finest width: atoms are cells of that width (`scale_of`).
+    """
     edges = np.append(marginal.first, marginal.last[-1])
-    more = np.rint(np.array([begin, end]) * marginal.steps).astype(np.int64)
-    finer = np.unique(np.append(edges, np.clip(more, edges[0], edges[-1])))
+    finest = int((marginal.last - marginal.first).min())
+    more = finest * np.rint(np.array([begin, end]) * (marginal.steps / finest)).astype(np.int64)
+    more[more >= marginal.steps] = edges[-1]  # the last cell holds the upper bound too
+    finer = np.unique(np.append(edges, np.maximum(more, edges[0])))
     cells = np.searchsorted(edges, finer[:-1], side="right") - 1
     widths = np.diff(finer)
     masses = marginal.masses[cells] * widths / (marginal.last - marginal.first)[cells]

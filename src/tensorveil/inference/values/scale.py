@@ -99,7 +99,8 @@ class Scale:
 def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] | None = None) -> Scale:
     """The scale of a marginal with at most this many levels.
 
-    If atoms hold all the mass but a rare rest near them, they are the levels, and a level's value is its mean.
+    If atoms hold all the mass but a rare rest near them, they are the levels, and a level's value is its atom, or its
+    mean if that is far from the atom.
     Otherwise levels are as dense as the cube root of the density on the link's scale, which is best for the squared
     error (Panter and Dite 1951), and every atom with more than the mass of an average level has a level of its own.
     The less certain the marginal, the fewer levels.
@@ -118,8 +119,8 @@ def scale_of(marginal: Marginal, most_levels: int, bounds: tuple[float, float] |
     rare = cells.masses[~cells.atoms].sum() <= RARE and lost <= RARE * (marginal.std() * marginal.steps) ** 2
     free = bool(2 <= cells.atoms.sum() <= most_levels and rare)
     if free:
-        widths = (cells.right - cells.left)[cells.atoms]
-        low = high = np.where(np.abs(means - places) * EMPTIER < widths, places, means)
+        gaps = np.concatenate(([np.inf], np.diff(places), [np.inf]))
+        low = high = np.where(np.abs(means - places) * EMPTIER < np.minimum(gaps[1:], gaps[:-1]), places, means)
         masses = cells.within(edges)
         cuts = scipy.special.ndtri(np.cumsum(masses)[:-1])
         ends = _level_means(cuts)[[0, -1]]
