@@ -12,6 +12,7 @@ from tensorveil.app.page import columns, details, error_box, hint, notice, numbe
 from tensorveil.app.workspace import MOST_COLUMNS, Workspace
 from tensorveil.data.readers.sources import column_names
 from tensorveil.data.readers.time_bins import BINS
+from tensorveil.data.shards import is_sharded
 from tensorveil.errors import InputError, TensorveilError
 from tensorveil.privacy.guarantee import factor_text
 from tensorveil.release.ledger.ledger import Ledger
@@ -54,7 +55,7 @@ def choosing(input: Inputs, session: Session, workspace: Workspace) -> Callable[
     def header() -> tuple[str, ...] | TensorveilError | None:
         """The names of the columns, None where there are none, or what is wrong."""
         path = chosen()
-        if path is None:
+        if path is None or is_sharded(path):
             return None
         if input.columns().strip():
             return tuple(name.strip() for name in input.columns().split(",") if name.strip())

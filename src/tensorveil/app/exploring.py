@@ -31,7 +31,7 @@ EVERY = "every"  # the choice that averages over a mode
 def exploring(input: Inputs, session: Session, workspace: Workspace) -> None:
     """Everything that the tab does."""
 
-    @reactive.poll(lambda: [(past.name, past.error) for past in workspace.releases()], 2.0)
+    @reactive.poll(workspace.stamps, 2.0)
     def found() -> list[Past]:
         return workspace.releases()
 
@@ -51,7 +51,7 @@ def exploring(input: Inputs, session: Session, workspace: Workspace) -> None:
     def release() -> Release | TensorveilError:
         """The release that was opened, its files checked against the certificate."""
         name = input.open()
-        if not any(one.name == name for one in found()):
+        if name not in dict(workspace.stamps()):
             return InputError(f"a release must be one of the list, got {name!r:.60}; choose another")
         try:
             return Release.load(workspace.folder / name)
@@ -71,51 +71,7 @@ def exploring(input: Inputs, session: Session, workspace: Workspace) -> None:
         got, name = release(), input.open()
         if isinstance(got, TensorveilError):
             return ui.tags.section(ui.tags.h2(name), error_box(got), class_="step")
-        panels = [ui.nav_panel("Guarantee", _guarantee(got, name)), ui.nav_panel("Report", _report(name))]
-        if got.withheld_mode is None:
-            names = {str(mode): clean(text, 30) for mode, text in enumerate(got.mode_names)}
-            panels += [
-                ui.nav_panel(
-                    "Predictions",
-                    columns(
-                        ui.input_select("along", "One row per", names, selected=str(len(names) - 1)),
-                        ui.input_slider("share", "Interval, in per cent", 50, 99, 90),
-                        ui.input_numeric("first", "From number", 1, min=1),
-                    ),
-                    ui.output_ui("predictions"),
-                ),
-                ui.nav_panel(
-                    "Top list",
-                    columns(
-                        ui.input_select("ranked", "The highest of", names, selected="1"),
-                        ui.input_numeric("most", "How many", 10, min=1, max=100),
-                    ),
-                    ui.output_ui("top_list"),
-                ),
-                ui.nav_panel(
-                    "Heat map",
-                    columns(
-                        ui.input_select("rows", "Rows", names, selected="0"),
-                        ui.input_numeric("first_row", "From number", 1, min=1),
-                        ui.input_select("across", "Columns", names, selected="1"),
-                        ui.input_numeric("first_column", "From number", 1, min=1),
-                    ),
-                    ui.output_ui("tiles"),
-                ),
-            ]
-        panels.append(
-            ui.nav_panel(
-                "Factors",
-                ui.input_select(
-                    "factor", "Mode", {str(place): group.title for place, group in enumerate(mode_groups(got))}
-                ),
-                ui.output_ui("factors"),
-            )
-        )
-        return ui.TagList(
-            ui.tags.section(ui.tags.h2(name), _cell(got), class_="step"),
-            ui.tags.section(ui.navset_pill(*panels, id="view"), class_="step"),
-        )
+        return _opened(got, name)
 
     def at(mode: int) -> int | None:
         """The chosen index of a mode; None to average over it."""
@@ -166,11 +122,11 @@ def exploring(input: Inputs, session: Session, workspace: Workspace) -> None:
                 return ui.TagList(hint(around(mode)), note, table((got.mode_names[mode], PREDICTION), rows, (1,)))
             middle, lower, upper = (told[name] for name in (PREDICTION, *ENDS))
             rows = [
-                (name, short(m), f"{short(a)} to {short(b)}", _whisker(a, m, b, low, high))
+                (name, short(m), [f"{short(a)} to {short(b)}", _whisker(a, m, b, low, high)])
                 for name, m, a, b in zip(names, middle, lower, upper, strict=True)
             ]
-            headings = (got.mode_names[mode], PREDICTION, f"{input.share()} % interval", f"{low:g} to {high:g}")
-            return ui.TagList(hint(around(mode)), table(headings, rows, (1, 2)))
+            headings = (got.mode_names[mode], PREDICTION, f"{input.share()} % interval")
+            return ui.TagList(hint(around(mode)), table(headings, rows, (1,)))
 
         return view(made)
 
@@ -238,6 +194,37 @@ def _listed(past: Past, chosen: bool) -> Any:
     )
 
 
+def _opened(release: Release, name: str) -> Any:
+    """A release and the ways to look at it."""
+    panels = [ui.nav_panel("Guarantee", _guarantee(release, name)), ui.nav_panel("Report", _report(name))]
+    if release.withheld_mode is None:
+        names = {str(mode): clean(text, 30) for mode, text in enumerate(release.mode_names)}
+        along = (
+            ui.input_select("along", "One row per", names, selected=str(len(names) - 1)),
+            ui.input_numeric("first", "From number", 1, min=1),
+            ui.input_slider("share", "Interval, in per cent", 50, 99, 90, ticks=False),
+        )
+        ranked = (
+            ui.input_select("ranked", "The highest of", names, selected="1"),
+            ui.input_numeric("most", "How many", 10, min=1, max=100),
+        )
+        across = (
+            ui.input_select("rows", "Rows", names, selected="0"),
+            ui.input_numeric("first_row", "From number", 1, min=1),
+            ui.input_select("across", "Columns", names, selected="1"),
+            ui.input_numeric("first_column", "From number", 1, min=1),
+        )
+        panels += [
+            ui.nav_panel("Predictions", columns(*along), ui.output_ui("predictions")),
+            ui.nav_panel("Top list", columns(*ranked), ui.output_ui("top_list")),
+            ui.nav_panel("Heat map", columns(*across, kind="four"), ui.output_ui("tiles")),
+        ]
+    modes = {str(place): group.title for place, group in enumerate(mode_groups(release))}
+    panels.append(ui.nav_panel("Factors", ui.input_select("factor", "Mode", modes), ui.output_ui("factors")))
+    views = ui.navset_pill(*panels, id="view", header=_cell(release))
+    return ui.tags.section(ui.tags.h2(name), views, class_="step")
+
+
 def _guarantee(release: Release, name: str) -> Any:
     told = release.certificate
     rows: list[tuple[str, Any]] = []
@@ -285,7 +272,7 @@ def _cell(release: Release) -> Any:
             choices = {EVERY: f"every {clean(name, 30)}, averaged", **texts}
             part = ui.input_selectize(f"cell_{mode}", clean(name, 30), choices, selected="0")
         parts.append(part)
-    return ui.TagList(ui.tags.p("The cell to look at:"), columns(*parts))
+    return ui.panel_conditional("['Predictions', 'Top list', 'Heat map'].includes(input.view)", columns(*parts))
 
 
 def _label(release: Release, mode: int, index: int) -> str:

@@ -23,7 +23,7 @@ def page(upload_limit: int) -> Any:
         ui.tags.head(
             ui.tags.meta(name="viewport", content="width=device-width, initial-scale=1"),
             ui.tags.link(rel="stylesheet", href="assets/app.css"),
-            ui.tags.link(rel="icon", href="data:,"),
+            ui.tags.link(rel="icon", href="assets/icon.svg", type="image/svg+xml"),
             ui.tags.script(src="assets/app.js", defer=""),
         ),
         ui.tags.header(
@@ -164,9 +164,9 @@ def step(number: int, title: str, *parts: Any) -> Any:
     return ui.tags.section(heading, *parts, class_="step", id=f"step-{number}")
 
 
-def columns(*parts: Any) -> Any:
-    """Parts side by side, or below each other on a narrow screen."""
-    return ui.tags.div(*parts, class_="columns")
+def columns(*parts: Any, kind: str = "") -> Any:
+    """Parts side by side, or below each other on a narrow screen; four in a row with the kind "four"."""
+    return ui.tags.div(*parts, class_=f"columns {kind}")
 
 
 def number_field(name: str, label: str, start: Any = None) -> Any:

@@ -87,17 +87,18 @@ class Run:
 
     def _watch(self) -> None:
         printed: list[str] = []
-        reader = Thread(target=lambda: printed.append(_stream(self._process.stdout).read()), daemon=True)
-        reader.start()
         errors: list[str] = []
-        for line in _stream(self._process.stderr):
-            report = _report(line)
-            if report is not None:
-                self.task, self.done, self.total = str(report["task"]), int(report["done"]), int(report["total"])
-            else:
-                errors.append(line.rstrip("\n"))
-        reader.join()
-        status = self._process.wait()
+        with self._process as process:  # closes the pipes at the end, and waits
+            reader = Thread(target=lambda: printed.append(_stream(process.stdout).read()), daemon=True)
+            reader.start()
+            for line in _stream(process.stderr):
+                report = _report(line)
+                if report is not None:
+                    self.task, self.done, self.total = str(report["task"]), int(report["done"]), int(report["total"])
+                else:
+                    errors.append(line.rstrip("\n"))
+            reader.join()
+        status = process.wait()
         stated = [line.removeprefix("error: ") for line in errors if line.startswith("error: ")]
         if stated:
             self.error = stated[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -153,11 +154,17 @@ class Workspace:
         ]
         return f"The ledger says: {'; '.join(told)}." if told else "Nothing was spent: the ledger is as it was."
 
+    def stamps(self) -> list[tuple[str, int]]:
+        """Names of all releases in the folder and the times of their certificates, the latest first."""
+        found = []
+        for path in self.folder.iterdir():
+            with suppress(OSError):  # no release, or one that was removed just now
+                found.append((path.name, (path / CERTIFICATE).stat().st_mtime_ns))
+        return sorted(found, key=lambda one: (-one[1], one[0]))
+
     def releases(self) -> list[Past]:
         """All releases in the folder, the latest first."""
-        found = [path for path in self.folder.iterdir() if (path / CERTIFICATE).is_file()]
-        found.sort(key=lambda path: (-(path / CERTIFICATE).stat().st_mtime, path.name))
-        return [_past(path) for path in found]
+        return [_past(self.folder / name) for name, _ in self.stamps()]
 
     def released_file(self, name: str, file: str) -> Path | None:
         """A file of a release in the folder, by names that a browser sent; None if there is no such file."""

@@ -86,10 +86,10 @@ def column_names(path: Any, format: str | None = None) -> tuple[str, ...] | None
     try:
         if kind in DELIMITERS:
             names = text_files.open_text(place, DELIMITERS[kind], None).names
-        elif kind == "parquet" and place.is_file():
-            from pyarrow import parquet
+        elif kind == "parquet":
+            from pyarrow import dataset
 
-            names = tuple(parquet.read_schema(place).names)
+            names = tuple(dataset.dataset(str(place), format="parquet", partitioning="hive").schema.names)
         else:
             return None
     except pa.ArrowException as error:

@@ -1,0 +1,162 @@
+"""Runs of the command line by the app: jobs, cancelling, what the ledger says, and what is left on the disk."""
+
+import csv
+import re
+import time
+import tomllib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tensorveil import TensorveilError
+from tensorveil.app.runs import job_text
+from tensorveil.app.workspace import Workspace
+from tensorveil.cli import app as cli
+from tensorveil.data.readers.sources import column_names
+from tensorveil.release.ledger.ledger import Ledger
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["input", "modes", "epsilon", "rank"]),
+        TEXTS | st.lists(TEXTS, min_size=1) | st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 10**9),
+    ),
+    st.dictionaries(TEXTS, TEXTS),
+)
+def test_a_job_reads_back_as_it_was_written(options, bins):
+    assert tomllib.loads(job_text({**options, "bin": bins})) == options | ({"bin": bins} if bins else {})
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    made = Workspace(tmp_path / "releases")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ratings(tmp_path):
+    generator = np.random.default_rng(4)
+    path = tmp_path / "ratings.csv"
+    with path.open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["user", "film", "rating"])
+        lines.writerows([f"u{user}", f"f{film}", generator.integers(1, 6)] for user in range(12) for film in range(9))
+    return path
+
+
+def job(workspace, path, **more):
+    common = {"input": str(path), "modes": ["user", "film"], "value": "rating", "bounds": [1, 5], "unit": "value"}
+    return {**common, "epsilon": 2, "rank": "2", "out": str(workspace.target("first")), **more}
+
+
+def until(condition, seconds=120.0):
+    """Wait for a condition; a run on a busy machine may take long."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_run_that_is_cancelled_at_once_spends_nothing(workspace, ratings):
+    Ledger.create(workspace.ledger, "films", "value", 5.0)
+    workspace.start(job(workspace, ratings, ledger=str(workspace.ledger), dataset="films"))
+    with pytest.raises(TensorveilError, match="a run must end before the next one starts"):
+        workspace.start(job(workspace, ratings))
+    workspace.run.cancel()
+    workspace.run.wait()
+    outcome = workspace.outcome()
+    assert (outcome.good, outcome.title) == (False, "Cancelled")
+    assert "Nothing was spent" in outcome.text
+    assert Ledger(workspace.ledger).spent("films").epsilon == 0
+    assert not workspace.target("first").exists()
+
+
+def test_a_run_that_is_cancelled_after_its_reservation_says_what_counts_as_spent(workspace, ratings):
+    ledger = Ledger.create(workspace.ledger, "films", "value", 5.0)
+    workspace.start(job(workspace, ratings, ledger=str(workspace.ledger), dataset="films", rank="8"))
+    until(lambda: len(ledger.entries()) >= 3 or not workspace.run.running)  # the data set, the reservation, the draw
+    workspace.run.cancel()
+    workspace.run.wait()
+    outcome, spent = workspace.outcome(), ledger.spent("films")
+    assert outcome.title == "Cancelled"
+    assert "reservation 2 of data set 'films' (epsilon 2) counts as spent" in outcome.text
+    assert spent.epsilon == 2
+    assert not workspace.target("first").exists()
+
+
+@pytest.mark.slow
+def test_a_wrong_job_says_what_the_command_line_says(workspace, ratings):
+    asked = job(workspace, ratings, bounds=[5, 1])
+    workspace.start(asked)
+    workspace.run.wait()
+    given_options = CliRunner().invoke(cli.app, ["complete", "--config", str(workspace.job_file(asked))])
+    assert workspace.run.error == str(given_options.exception)
+    assert "low below high" in workspace.run.error
+    assert "No ledger was charged" in workspace.outcome().text
+
+
+@pytest.mark.slow
+def test_an_empty_ledger_refuses_in_the_words_of_the_command_line(workspace, ratings):
+    Ledger.create(workspace.ledger, "films", "value", 1.0)
+    workspace.start(job(workspace, ratings, ledger=str(workspace.ledger), dataset="films"))
+    workspace.run.wait()
+    outcome = workspace.outcome()
+    assert outcome.title == "Refused by the ledger"
+    assert re.search(r"the budget of data set 'films' .* must cover the release, got epsilon 2", outcome.text)
+    assert "Nothing was spent" in outcome.text
+
+
+def test_uploads_keep_their_name_and_nothing_remains_at_the_end(workspace, ratings):
+    kept = workspace.taken_in(ratings, "../../etc/my ratings.csv")
+    assert kept.name == "my ratings.csv"
+    assert kept.is_relative_to(workspace.temporary)
+    assert workspace.temporary.stat().st_mode & 0o077 == 0
+    assert not ratings.exists()
+    workspace.forget(kept)
+    assert not kept.exists()
+    workspace.close()
+    assert not workspace.temporary.exists()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-x", "a\nb", "x" * 101])
+def test_a_release_cannot_be_named_out_of_its_folder(workspace, name):
+    with pytest.raises(TensorveilError, match="the name of a release must be"):
+        workspace.target(name)
+
+
+def test_only_the_files_of_releases_are_served(workspace, tmp_path):
+    (tmp_path / "report.html").write_text("secret")
+    (workspace.folder / "one").mkdir()
+    (workspace.folder / "one" / "report.html").write_text("report")
+    (workspace.folder / "one" / "notes.txt").write_text("secret")
+    (workspace.folder / "two").symlink_to(tmp_path)
+    (workspace.folder / "one" / "labels.json").symlink_to(tmp_path / "report.html")
+    assert workspace.released_file("one", "report.html").read_text() == "report"
+    for name, file in [("..", "report.html"), ("one", "notes.txt"), ("two", "report.html"), ("one", "labels.json")]:
+        assert workspace.released_file(name, file) is None
+    assert workspace.released_file("one/../..", "report.html") is None
+    assert workspace.released_file("", "report.html") is None
+
+
+def test_names_of_columns_come_from_the_header_alone(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("user,film,rating\nann,7,4\n")
+    assert column_names(path) == ("user", "film", "rating")
+    path.write_text("196,242,3\n186,302,3\n")
+    with pytest.raises(TensorveilError) as caught:
+        column_names(path)
+    assert "must hold the names of the columns" in str(caught.value)
+    assert not any(number in str(caught.value) for number in ("196", "242"))
+    assert column_names(path, "tns") is None
+
+
+def test_without_shiny_the_command_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "shiny", None)
+    error = CliRunner().invoke(cli.app, ["app"]).exception
+    assert str(error) == "shiny must be installed for the browser app, but is not; run pip install 'tensorveil[app]'"
