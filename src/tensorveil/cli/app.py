@@ -10,6 +10,7 @@ from tensorveil import __version__
 from tensorveil.app.command import app as browser_app
 from tensorveil.cli.audit import audit
 from tensorveil.cli.complete import complete
+from tensorveil.cli.data.advise import advise
 from tensorveil.cli.data.shard import shard
 from tensorveil.cli.demo import demo
 from tensorveil.cli.ledger import ledger_app
@@ -50,6 +51,7 @@ def options(
     """Complete partly observed tensors under differential privacy."""
 
 
+app.command(cls=OptionCommand, short_help="How accurate a release will be, before anything is spent.")(advise)
 app.command(cls=OptionCommand, short_help="From a file to a private release: plan, price, run, report.")(complete)
 app.command(cls=OptionCommand, short_help="Split data into shards, for a cluster or for more rows than memory.")(shard)
 app.command(

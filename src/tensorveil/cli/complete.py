@@ -71,6 +71,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     from tensorveil.mechanisms.local.protocols import expected_of
     from tensorveil.privacy.bounds import Bounds
     from tensorveil.privacy.units import Unit
+    from tensorveil.release.advice.advisor import outlook
     from tensorveil.release.fitting import fit, plan
     from tensorveil.release.ledger.ledger import Ledger
     from tensorveil.release.ledger.paying import counted_as_spent
@@ -87,7 +88,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     ledger = None if job.ledger is None else Ledger(job.ledger)
     if job.out is not None:
         check_target(job.out)
-    observations = _read(job)
+    observations = read_input(job)
     if job.engine == "dask" and not isinstance(observations, Sharded):
         raise InputError("--engine dask must be for a folder of shards, got a file; write one with tensorveil shard")
     planned = plan(
@@ -105,6 +106,8 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     say(str(planned), aside=as_json)
     if isinstance(mechanism, LocalAnswers):
         say(str(expected_of(mechanism.protocol)), aside=as_json)
+    else:
+        say(outlook(planned), aside=as_json)
     if isinstance(observations, Sharded):
         say(traffic(planned, observations), aside=as_json)
     if plan_only or job.out is None:
@@ -153,7 +156,8 @@ def _engine(job: Job, data: Observations | Sharded) -> AbstractContextManager[En
     return cluster(job.scheduler, len(data) * (8 + 4 * len(data.shape)))
 
 
-def _read(job: Job) -> Observations | Sharded:
+def read_input(job: Job) -> Observations | Sharded:
+    """The observations that a job names: a file, or a folder of shards."""
     from tensorveil.data.readers.files import read
     from tensorveil.data.shards import is_sharded
     from tensorveil.release.fitting import opened
