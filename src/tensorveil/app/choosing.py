@@ -209,10 +209,6 @@ def choosing(input: Inputs, session: Session, workspace: Workspace) -> Callable[
             ".",
         )
 
-    @render.ui
-    def curve() -> Any:
-        return None
-
     @reactive.poll(lambda: _stamp(workspace.ledger), 1.0)
     def budgets() -> dict[str, dict[str, Any]] | TensorveilError:
         try:

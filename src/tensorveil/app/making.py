@@ -7,8 +7,8 @@ from typing import Any
 from shiny import Inputs, Session, reactive, render, ui
 
 from tensorveil.app.choosing import choosing
-from tensorveil.app.page import error_box, hint, notice, shown_plan, shown_progress
-from tensorveil.app.runs import Run, job_text
+from tensorveil.app.page import error_box, hint, notice, shown_advice, shown_plan, shown_progress
+from tensorveil.app.runs import Run, advice_arguments, job_text
 from tensorveil.app.workspace import Workspace
 from tensorveil.errors import TensorveilError
 
@@ -19,6 +19,7 @@ def making(input: Inputs, session: Session, workspace: Workspace) -> None:
     """Everything that the tab does."""
     options = choosing(input, session, workspace)
     planning: list[tuple[Run, str]] = []  # the last plan and its job; watched, as the run is
+    advising: list[tuple[Run, list[str]]] = []  # the last advice and what was asked
     failed: reactive.Value[str] = reactive.value("")
 
     def stop_planning() -> None:
@@ -26,7 +27,53 @@ def making(input: Inputs, session: Session, workspace: Workspace) -> None:
             run.cancel()
         planning.clear()
 
+    def stop_advising() -> None:
+        for run, _ in advising:
+            run.cancel()
+        advising.clear()
+
     session.on_ended(stop_planning)
+    session.on_ended(stop_advising)
+
+    @reactive.effect
+    @reactive.event(input.advise)
+    def _advise() -> None:
+        stop_advising()
+        asked = advice_arguments(options())
+        advising.append((workspace.command(*asked), asked))
+
+    @reactive.effect
+    @reactive.event(input.stop_advice)
+    def _stop_advice() -> None:
+        stop_advising()
+
+    @reactive.poll(lambda: [run.progress for run, _ in advising], WATCH)
+    def watched_advice() -> tuple[Run, list[str]] | None:
+        return advising[-1] if advising else None
+
+    @render.ui
+    def curve() -> Any:
+        found = watched_advice()
+        if found is None:
+            return None
+        run, asked = found
+        if run.running:
+            return shown_progress(run)
+        if run.result is None:
+            return error_box(run.error)
+        if asked != advice_arguments(options()):
+            return notice("plain", "The settings have changed", "Estimate the accuracy again.")
+        return shown_advice(run.result, input.epsilon())
+
+    @reactive.poll(lambda: [run.running for run, _ in advising], WATCH)
+    def is_advising() -> bool:
+        return any(run.running for run, _ in advising)
+
+    @render.ui
+    def advice_button() -> Any:
+        if is_advising():
+            return ui.input_action_button("stop_advice", "Stop", class_="btn-outline-danger")
+        return ui.input_action_button("advise", "Estimate the accuracy", class_="btn-outline-primary")
 
     @reactive.effect
     @reactive.event(input.plan)
@@ -64,18 +111,12 @@ def making(input: Inputs, session: Session, workspace: Workspace) -> None:
             return notice("plain", "Planning", run.task)
         if run.result is None:
             return error_box(run.error)
-        told = shown_plan(run.result, job)
+        told = shown_plan(run.result, run.printed, job)
         if current_plan() is None:
             return ui.TagList(notice("plain", "The settings have changed", "Plan again to see the price."), told)
         return told
 
-    def run_state() -> Any:
-        run = workspace.run
-        if run is None:
-            return None
-        return (id(run), run.task, run.done, run.total, run.status, run.cancelled, run.running and int(run.seconds))
-
-    @reactive.poll(run_state, WATCH)
+    @reactive.poll(lambda: None if workspace.run is None else workspace.run.progress, WATCH)
     def watched_run() -> Run | None:
         return workspace.run
 

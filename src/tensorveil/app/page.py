@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from shiny import ui
 
 from tensorveil.app.runs import Run
@@ -15,6 +16,7 @@ from tensorveil.mechanisms.auto import FAMILIES, NAMES
 ASSETS = Path(__file__).parent / "assets"
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20)  # where the slider stops
 START = EPSILONS.index(2)
+SIGNALS = {"weak": "#b4521b", "middling": "#6b7785", "strong": "#2b6496"}  # of made-up tensors, with their colours
 
 
 def page(upload_limit: int) -> Any:
@@ -87,6 +89,10 @@ def _new_release(upload_limit: int) -> Any:
             ui.output_ui("budget_text"),
             _epsilon(),
             ui.output_ui("curve"),
+            ui.output_ui("advice_button"),
+            hint(
+                "Made-up tensors of the same public shape are completed at several epsilons: no private value is read."
+            ),
             columns(
                 ui.input_numeric("delta", "Delta (0 for pure privacy)", 0, min=0, max=1, step=1e-6),
                 ui.output_ui("dataset_choice"),
@@ -241,7 +247,7 @@ def bar(share: float) -> Any:
     )
 
 
-def shown_plan(told: dict[str, Any], job: str) -> Any:
+def shown_plan(told: dict[str, Any], printed: str, job: str) -> Any:
     """A plan and its price, as the command line prints them as JSON."""
     asked = told["asked"]
     price = f"epsilon {told['epsilon']:.6g}" + (f", delta {told['delta']:.3g}" if told["delta"] else "")
@@ -259,6 +265,7 @@ def shown_plan(told: dict[str, Any], job: str) -> Any:
     return ui.tags.div(
         facts(rows),
         details("Every step that reads data", table(("Step", "Noise", "Theorem"), stages)),
+        details("As the command line prints it", ui.tags.pre(printed)),
         details("The same on the command line", hint("tensorveil complete --config job.toml"), ui.tags.pre(job)),
         class_="plan",
     )
@@ -275,3 +282,56 @@ def shown_progress(run: Run) -> Any:
         ui.tags.p(f"{words}, {minutes}:{seconds:02} so far"),
         class_="running",
     )
+
+
+def shown_advice(told: dict[str, Any], epsilon: Any) -> Any:
+    """The expected error against epsilon, as `tensorveil advise` tells it, with a mark at the chosen epsilon."""
+    charts = []
+    for model in dict.fromkeys(row["model"] for row in told["rows"]):
+        rows = [row for row in told["rows"] if row["model"] == model]
+        budgets = np.array([row["epsilon"] for row in rows])
+        lines = {signal: np.array([row["errors"][signal] for row in rows]) for signal in SIGNALS}
+        caption = ui.tags.figcaption(ui.tags.strong(model), " error as a share of the spread of the values")
+        parts = [caption, _legend(), ui.HTML(_curve(budgets, lines, epsilon))]
+        if isinstance(epsilon, int | float) and budgets[0] <= epsilon <= budgets[-1]:
+            at = {name: np.interp(np.log(epsilon), np.log(budgets), line) for name, line in lines.items()}
+            words = ", ".join(f"{level:.2f} for a {name} signal" for name, level in at.items())
+            parts.append(ui.tags.p(f"At epsilon {epsilon:g}: about {words}. 1 is the error of the mean."))
+        charts.append(ui.tags.figure(*parts, class_="wide curve"))
+    return ui.tags.div(*charts, *(hint(text) for text in told["sentences"]))
+
+
+def _legend() -> Any:
+    keys = [ui.tags.span(ui.tags.i(style=f"background: {colour}"), name) for name, colour in SIGNALS.items()]
+    return ui.tags.div(*keys, class_="legend")
+
+
+def _curve(budgets: Any, lines: dict[str, Any], epsilon: Any) -> str:
+    """Lines over a logarithmic axis of epsilon."""
+    left, right, top, bottom = 34.0, 330.0, 8.0, 150.0
+    low, high = np.log(EPSILONS[0]), np.log(EPSILONS[-1])
+    most = max(1.1, *(float(line.max()) for line in lines.values()))
+
+    def across(number: float) -> float:
+        return left + (right - left) * float((np.log(number) - low) / (high - low))
+
+    def down(error: float) -> float:
+        return bottom - (bottom - top) * min(max(error / most, 0.0), 1.0)
+
+    parts = []
+    for level in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = down(level)
+        parts.append(f'<path class="{"mean" if level == 1 else "grid"}" d="M {left} {y:.1f} H {right}"/>')
+        parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{level:g}</text>')
+    for number in (0.1, 0.3, 1, 3, 10):
+        parts.append(f'<text x="{across(number):.1f}" y="{bottom + 16}" text-anchor="middle">{number:g}</text>')
+    parts.append(f'<text x="{right}" y="{bottom + 16}" text-anchor="end">epsilon</text>')
+    for name, line in lines.items():
+        points = " L ".join(f"{across(x):.1f} {down(y):.1f}" for x, y in zip(budgets, line, strict=True))
+        parts.append(f'<path d="M {points}" style="fill: none; stroke: {SIGNALS[name]}; stroke-width: 2"/>')
+    if isinstance(epsilon, int | float) and EPSILONS[0] <= epsilon <= EPSILONS[-1]:
+        parts.append(f'<path class="mark" d="M {across(epsilon):.1f} {top} V {bottom}"/>')
+    words = "; ".join(f"{name}: " + ", ".join(f"{y:.2f}" for y in line) for name, line in lines.items())
+    tried = ", ".join(f"{number:g}" for number in budgets)
+    label = f"Expected errors at epsilon {tried}. {words}."
+    return f'<svg viewBox="0 0 340 172" role="img" aria-label="{label}">{"".join(parts)}</svg>'

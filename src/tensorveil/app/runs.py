@@ -28,6 +28,7 @@ class Run:
     cancelled : whether `cancel` was called
     result : what the command printed as JSON; None if it printed none
     error : the error as the command line shows it, without "error:"; empty if there is none
+    printed : what else the command printed for people
     """
 
     def __init__(self, arguments: Sequence[str], folder: Path) -> None:
@@ -35,7 +36,7 @@ class Run:
         self.status: int | None = None
         self.cancelled = False
         self.result: dict[str, Any] | None = None
-        self.error = ""
+        self.error = self.printed = ""
         self.started = time.monotonic()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tensorveil", *arguments],
@@ -73,6 +74,19 @@ class Run:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
+    @property
+    def progress(self) -> tuple[Any, ...]:
+        """What changes while the process runs."""
+        return (
+            id(self),
+            self.task,
+            self.done,
+            self.total,
+            self.status,
+            self.cancelled,
+            self.running and int(self.seconds),
+        )
+
     def wait(self, seconds: float | None = None) -> None:
         """Wait for the end, or for so many seconds."""
         self._watcher.join(seconds)
@@ -99,6 +113,7 @@ class Run:
                     errors.append(line.rstrip("\n"))
             reader.join()
         status = process.wait()
+        self.printed = "\n".join(line for line in errors if not line.startswith("error: "))
         stated = [line.removeprefix("error: ") for line in errors if line.startswith("error: ")]
         if stated:
             self.error = stated[-1]
@@ -145,6 +160,21 @@ def job_text(options: Mapping[str, Any]) -> str:
         if isinstance(found, Mapping):
             lines += ["", f"[{name}]", *(f"{_toml(key)} = {_toml(part)}" for key, part in found.items())]
     return "\n".join([*lines, ""])
+
+
+def advice_arguments(options: Mapping[str, Any]) -> list[str]:
+    """The arguments of `tensorveil advise` for a job with these options, whatever its epsilon."""
+    found = ["advise", str(options["input"]), "--json"]
+    for name in ("modes", "public_labels"):
+        found += [f"--{name.replace('_', '-')}={','.join(options[name])}"] if options[name] else []
+    for name in ("value", "unit", "delta", "at_most", "expected_count", "mechanism", "format", "columns", "shape"):
+        found += [f"--{name.replace('_', '-')}={options[name]}"] if options[name] not in (None, "") else []
+    for name in ("bin", "labels"):
+        found += [f"--{name}={mode}={kind}" for mode, kind in options[name].items()]
+    found += [f"--duplicates={options['duplicates']}"]
+    found += ["--bounds", *map(str, options["bounds"])] if options["bounds"] else []
+    found += [f"--models={'cp,tucker' if options['model'] == 'auto' else options['model']}"]
+    return [*found, f"--ranks={options['rank']}"] if options["rank"].isdecimal() else found
 
 
 def _toml(found: Any) -> str:
