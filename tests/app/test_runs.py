@@ -1,7 +1,11 @@
 """Runs of the command line by the app: jobs, cancelling, what the ledger says, and what is left on the disk."""
 
 import csv
+import os
 import re
+import subprocess
+import sys
+import tempfile
 import time
 import tomllib
 
@@ -124,6 +128,20 @@ def test_uploads_keep_their_name_and_nothing_remains_at_the_end(workspace, ratin
     assert not workspace.temporary.exists()
 
 
+def test_uploads_of_an_app_that_was_killed_are_deleted_by_the_next_one_and_others_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = "import os, pathlib; from tensorveil.app.workspace import Workspace; w = Workspace(pathlib.Path('r'));"
+    code += "(w.temporary / 'upload.csv').write_text('secret'); os._exit(9)"
+    died = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert died.returncode == 9
+    assert len(list(tmp_path.glob("tensorveil-app-*/upload.csv"))) == 1
+    first, second = Workspace(tmp_path / "a"), Workspace(tmp_path / "b")
+    assert set(tmp_path.glob("tensorveil-app-*")) == {first.temporary, second.temporary}
+    first.close()
+    second.close()
+    assert list(tmp_path.glob("tensorveil-app-*")) == []
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-x", "a\nb", "x" * 101])
 def test_a_release_cannot_be_named_out_of_its_folder(workspace, name):
     with pytest.raises(TensorveilError, match="the name of a release must be"):
@@ -157,6 +175,6 @@ def test_names_of_columns_come_from_the_header_alone(tmp_path):
 
 
 def test_without_shiny_the_command_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "shiny", None)
+    monkeypatch.setitem(sys.modules, "shiny", None)
     error = CliRunner().invoke(cli.app, ["app"]).exception
     assert str(error) == "shiny must be installed for the browser app, but is not; run pip install 'tensorveil[app]'"

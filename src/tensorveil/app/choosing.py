@@ -252,13 +252,13 @@ def choosing(input: Inputs, session: Session, workspace: Workspace) -> Callable[
     @reactive.calc
     def options() -> dict[str, Any]:
         """The options of the command line, as far as they are given."""
-        low, high, names = input.low(), input.high(), modes()
+        path, low, high, names = chosen(), input.low(), input.high(), modes()
         settings = {name: of_mode("bin", number) for number, name in enumerate(names)}
         public = [name for number, name in enumerate(names) if of_mode("labels", number) == "public"]
         dataset = input.dataset() if "dataset" in input else ""
         sliced = unit().startswith("slice")
         return {
-            "input": "" if chosen() is None else str(chosen()),
+            "input": "" if path is None else str(path.absolute()),
             "modes": list(names),
             "value": value(),
             "bounds": None if low is None or high is None else [low, high],

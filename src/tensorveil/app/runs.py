@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from threading import Thread
 from typing import IO, Any, final
 
@@ -31,7 +30,7 @@ class Run:
     printed : what else the command printed for people
     """
 
-    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(self, arguments: Sequence[str]) -> None:
         self.task, self.done, self.total = "starting", 0, 0
         self.status: int | None = None
         self.cancelled = False
@@ -40,7 +39,6 @@ class Run:
         self.started = time.monotonic()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tensorveil", *arguments],
-            cwd=folder,
             env={**os.environ, "TENSORVEIL_PROGRESS": "json", "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

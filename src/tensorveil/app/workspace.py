@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.release.saving import CERTIFICATE, FILES
 
 NAME = re.compile(r"[^\W_][\w .()-]{0,99}")
+PREFIX, LOCK = "tensorveil-app-", "in-use"  # of temporary folders
 MOST_COLUMNS = 1000  # that a page can offer for choice
 
 
@@ -62,7 +64,10 @@ class Workspace:
             raise InputError(
                 f"folder must be one that can be created, got {folder} ({error.strerror}); choose another"
             ) from error
-        self.temporary = Path(tempfile.mkdtemp(prefix="tensorveil-app-"))  # for its owner alone
+        _remove_leftovers()
+        self.temporary = Path(tempfile.mkdtemp(prefix=PREFIX))  # for its owner alone
+        self._lock = (self.temporary / LOCK).open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # as long as this process lives
         self.run: Run | None = None
         self.name = self._dataset = ""
         self._entries = 0
@@ -73,6 +78,7 @@ class Workspace:
         if interrupted is not None:
             interrupted.stop()
         shutil.rmtree(self.temporary, ignore_errors=True)
+        self._lock.close()
         return None if interrupted is None else self.outcome()
 
     def taken_in(self, upload: Path, name: str) -> Path:
@@ -110,7 +116,7 @@ class Workspace:
 
     def command(self, *arguments: str) -> Run:
         """Start a command that spends nothing."""
-        return Run(arguments, self.folder)
+        return Run(arguments)
 
     def start(self, options: dict[str, Any]) -> None:
         """Start the run of a job; one at a time."""
@@ -118,7 +124,7 @@ class Workspace:
             raise InputError("a run must end before the next one starts, got one that is going on; wait or cancel it")
         self.name, self._dataset = Path(options["out"]).name, options.get("dataset") or ""
         self._entries = len(Chain(self.ledger).read()) if self._dataset else 0
-        self.run = Run(["complete", "--config", str(self.job_file(options)), "--json"], self.folder)
+        self.run = Run(["complete", "--config", str(self.job_file(options)), "--json"])
 
     def outcome(self) -> Outcome:
         """How the last run ended, and what it spent."""
@@ -179,6 +185,14 @@ class Workspace:
             return {}
         found: dict[str, dict[str, Any]] = Ledger(self.ledger).export()["datasets"]
         return found
+
+
+def _remove_leftovers() -> None:
+    """Delete the uploads of apps that were killed: their folders are locked by no process any more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError), (folder / LOCK).open("r") as lock:  # another user's folder cannot be opened
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _past(path: Path) -> Past:
