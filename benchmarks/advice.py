@@ -11,8 +11,9 @@ import json
 import sys
 from pathlib import Path
 
-import tensorveil as tv
 from accuracies import halves
+
+import tensorveil as tv
 from tensorveil.release.advice.made_up import SIGNALS
 
 RESULTS = Path(__file__).parent / "results"
@@ -49,8 +50,13 @@ def compared(data: str, unit: str) -> list[str]:
 
 def main() -> None:
     """Compare, and write the page."""
-    lines = [line for data in DATA if halves.folder_of(halves.REAL[data][1]) for unit in UNITS
-             for line in compared(data, unit)]
+    lines = [
+        line
+        for data in DATA
+        if halves.folder_of(halves.REAL[data][1])
+        for unit in UNITS
+        for line in compared(data, unit)
+    ]
     if not lines:
         sys.exit("the folder of TENSORVEIL_DATA must hold data sets, got none; set it")
     head = [

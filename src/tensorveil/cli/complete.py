@@ -72,10 +72,12 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     from tensorveil.privacy.bounds import Bounds
     from tensorveil.privacy.units import Unit
     from tensorveil.release.advice.advisor import outlook
+    from tensorveil.release.certificate.records import checked_about
     from tensorveil.release.fitting import fit, plan
     from tensorveil.release.ledger.ledger import Ledger
     from tensorveil.release.ledger.paying import counted_as_spent
     from tensorveil.release.memory import traffic
+    from tensorveil.release.report.variation import sentence, variation_of
     from tensorveil.release.saving import check_target
 
     started = time.monotonic()
@@ -88,7 +90,10 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     ledger = None if job.ledger is None else Ledger(job.ledger)
     if job.out is not None:
         check_target(job.out)
+    checked_about(job.about)
     observations = read_input(job)
+    if job.people is not None and job.people not in observations.mode_names:
+        raise InputError(f"--people must be one of the modes {list(observations.mode_names)}, got {job.people!r}")
     if job.engine == "dask" and not isinstance(observations, Sharded):
         raise InputError("--engine dask must be for a folder of shards, got a file; write one with tensorveil shard")
     planned = plan(
@@ -126,9 +131,12 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         )
         progress("writing model, certificate and report", 0, 1)
         with counted_as_spent(release.ledger):
-            release.save(job.out)
+            release.save(job.out, job.about)
     seconds = time.monotonic() - started
     say(f"\n{release.guarantee}", aside=as_json)
+    constant = variation_of(release.model)
+    if constant is not None and constant["nearly_constant"]:
+        say(sentence(constant), aside=as_json)
     if not release.guarantee.publishable:
         say("Not for publication.", aside=as_json)
     say(f"{seconds:.1f} s; wrote {job.out}: open {job.out / 'report.html'}", aside=as_json)

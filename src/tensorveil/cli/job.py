@@ -19,6 +19,7 @@ Reader = Callable[[Any], Any]
 
 STATED_BY_PROTOCOL = ("bounds", "unit", "epsilon", "delta", "at_most", "mechanism", "ledger", "dataset", "seed")
 ENGINES = ("local", "dask")
+ABOUT = ("title", "data", "purpose", "controller", "contact", "recipients", "legal_basis", "run_by", "people")
 REQUIRED = ("input", "modes", "value", "bounds", "unit", "epsilon")
 
 
@@ -151,11 +152,25 @@ class Job:
     person: str | None = _option(
         _text, "With --protocol: the mode of people; the guarantee then covers all answers of one."
     )
+    title: str | None = _option(_text, "For the report: its title.")
+    data: str | None = _option(_text, "For the report: what the data are, and of which period.")
+    purpose: str | None = _option(_text, "For the report: what the release is for.")
+    controller: str | None = _option(_text, "For the report: who is responsible for the data.")
+    contact: str | None = _option(_text, "For the report: whom to ask, e.g. the data protection officer.")
+    recipients: str | None = _option(_text, "For the report: who will get the release.")
+    legal_basis: str | None = _option(_text, "For the report: on which legal ground.")
+    run_by: str | None = _option(_text, "For the report: who ran this.")
+    people: str | None = _option(_text, "For the report: the mode whose indices are people. It shows none of them.")
     seed: int | None = _option(_whole, "Seed for experiments. A seeded release must not be published.")
     engine: str = _option(_text, "local (the default) or dask, for a folder of shards (see tensorveil shard).", "local")
     scheduler: str | None = _option(
         _text, "With --engine dask: the address of the scheduler. Default: a cluster here, with one worker per core."
     )
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What the report states for those who sign it."""
+        return {name: getattr(self, name) for name in ABOUT if getattr(self, name) is not None}
 
     @property
     def family(self) -> ModelFamily | str:

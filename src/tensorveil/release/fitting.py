@@ -38,6 +38,7 @@ from tensorveil.release.certificate.curve import all_pure
 from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.release.ledger.paying import paying, refuse_published
 from tensorveil.release.memory import check_memory
+from tensorveil.release.people.contributions import contributions_of
 from tensorveil.release.release import CHACHA, EXACT, Release
 from tensorveil.release.without_privacy import NO_PRIVACY, completed_without_privacy
 
@@ -228,6 +229,9 @@ def fit(
             ledger=None if reservation is None else reservation.record,
             paid_by=ledger,
             generator=EXACT if isinstance(source, ExactNoise) else CHACHA,
+            contributions=contributions_of(plan.request.mode_names, map(counts, range(len(observations.shape))))
+            if vault.unit.coordinates_public
+            else None,
         )
 
 

@@ -54,6 +54,7 @@ class Release:
     generator : the generator that drew the noise
     certificate : for a loaded release, its certificate. For a new release, `Certificate.of` makes one.
     paid_by : the ledger that paid; `save` records the folder in it. It is neither saved nor compared.
+    contributions : where the coordinates are public, how many observations an index of each mode has
     """
 
     model: Completion
@@ -67,6 +68,7 @@ class Release:
     generator: str = CHACHA
     certificate: Certificate | None = None
     paid_by: Ledger | None = field(default=None, repr=False, compare=False)
+    contributions: tuple[Mapping[str, Any], ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         order = len(self.model.shape)
@@ -227,15 +229,19 @@ class Release:
             core[tuple(int(place == mode) for place in range(order))] = half
         return TuckerTensor((core, folded))
 
-    def save(self, directory: str | Path) -> Path:
+    def save(self, directory: str | Path, about: Mapping[str, str] | None = None) -> Path:
         """Write the release into a new folder and return its path. The folder is written completely or not at all.
+
+        `about` says what the report and the certificate state for those who sign: title, data, purpose, controller,
+        contact, recipients, legal_basis and run_by; what is left out is an empty line in the report. `people` names the
+        mode whose indices are people: the report then shows none of their labels.
 
         It holds model.safetensors, labels.json, certificate.json and report.html. The ledger that paid records
         the folder, if the file of the ledger still exists.
         """
         from tensorveil.release.saving import save_release
 
-        return save_release(self, directory)
+        return save_release(self, directory, about)
 
     @classmethod
     def load(cls, directory: str | Path) -> Release:

@@ -53,7 +53,7 @@ def check_target(directory: str | Path) -> Path:
     return target
 
 
-def save_release(release: Release, directory: str | Path) -> Path:
+def save_release(release: Release, directory: str | Path, about: Mapping[str, str] | None = None) -> Path:
     """Write the release to a temporary folder, then rename it."""
     from tensorveil.release.report.report import report_html
 
@@ -64,7 +64,7 @@ def save_release(release: Release, directory: str | Path) -> Path:
         )
     _check_whole(release)
     contents = {MODEL: _model_bytes(release.model), LABELS: _labels_bytes(release)}
-    certificate = Certificate.of(release).with_files({name: sha256(part) for name, part in contents.items()})
+    certificate = Certificate.of(release, about).with_files({name: sha256(part) for name, part in contents.items()})
     contents[REPORT] = report_html(release, certificate).encode()
     certificate = certificate.with_files({name: sha256(part) for name, part in contents.items()})
     contents[CERTIFICATE] = certificate.to_json().encode()
@@ -105,6 +105,9 @@ def parts_of(contents: Mapping[str, bytes], certificate: Certificate) -> dict[st
         "ledger": None if certificate.ledger is None else certificate.ledger.model_dump(),
         "generator": certificate.randomness.generator,
         "certificate": certificate,
+        "contributions": None
+        if certificate.contributions is None
+        else tuple(one.model_dump() for one in certificate.contributions),
     }
 
 

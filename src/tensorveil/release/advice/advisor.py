@@ -18,6 +18,7 @@ from tensorveil.data.shards import Sharded
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.auto import choose, family_of
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress
+from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.tucker import Tucker
@@ -26,7 +27,14 @@ from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
 from tensorveil.release.advice import cache
 from tensorveil.release.advice.estimate import expected_error, mean_error
-from tensorveil.release.advice.made_up import SIGNALS, SPREAD, made_up, scaled_down
+from tensorveil.release.advice.made_up import (
+    MOST_OBSERVATIONS,
+    MOST_SAMPLED,
+    SIGNALS,
+    SPREAD,
+    made_up,
+    scaled_down,
+)
 from tensorveil.release.fitting import fit, plan
 from tensorveil.release.predictions import everybody
 
@@ -47,6 +55,7 @@ class Row:
     mechanism : the name of the mechanism that the plan takes at this epsilon
     errors : signal -> error
     mean : the error of the mean alone, released with the same budget
+    tried : shape and count of the made-up tensors; smaller than the real ones where those are large
     """
 
     model: str
@@ -54,6 +63,7 @@ class Row:
     mechanism: str
     errors: Mapping[str, float]
     mean: float
+    tried: tuple[tuple[int, ...], int]
 
     @property
     def learned(self) -> tuple[str, ...]:
@@ -72,7 +82,6 @@ class Advice:
     ----------
     rows : one per model and epsilon
     shape, count : the public shape, and the number of observations, which is a guess where it is not public
-    tried : shape and count of the made-up tensors; smaller than the real ones where those are large
     unit : what is protected
     wanted : the wanted error, as a share of the spread, or None
     """
@@ -80,7 +89,6 @@ class Advice:
     rows: tuple[Row, ...]
     shape: tuple[int, ...]
     count: int
-    tried: tuple[tuple[int, ...], int]
     unit: str
     wanted: float | None = None
 
@@ -109,11 +117,11 @@ class Advice:
         return {
             "shape": list(self.shape),
             "count": self.count,
-            "tried": {"shape": list(self.tried[0]), "count": self.tried[1]},
             "unit": self.unit,
             "rows": [
                 {"model": row.model, "epsilon": row.epsilon, "mechanism": row.mechanism, "mean": row.mean}
                 | {"errors": dict(row.errors), "learned": list(row.learned)}
+                | {"tried": {"shape": list(row.tried[0]), "count": row.tried[1]}}
                 for row in self.rows
             ],
             "sentences": self.sentences(),
@@ -154,14 +162,14 @@ class Advice:
         return found
 
     def _about_tensors(self) -> str:
-        shape, count = self.tried
         text = "Errors were measured on made-up tensors, and no private value was read. "
-        if (shape, count) == (self.shape, self.count):
+        smaller = sorted({row.tried for row in self.rows if row.tried != (self.shape, self.count)})
+        if not smaller:
             return text + "They have the same shape and count."
-        sizes = " x ".join(map(str, shape))
+        told = " or ".join(f"{' x '.join(map(str, shape))} with {count:,} observations" for shape, count in smaller)
         return text + (
-            f"They are smaller than the data: {sizes} with {count:,} observations, as many per index of the modes "
-            "that were scaled down."
+            f"To save time, some are smaller than the data: {told}. Modes that were scaled down have as many "
+            "observations per index as before."
         )
 
     def __str__(self) -> str:
@@ -230,9 +238,7 @@ def advise(
         raise InputError(f"bounds must be Bounds(low, high), got {bounds!r}; state the range of values")
     part = SPREAD if spread is None else checks.positive_number("spread", spread) / (limits.high - limits.low)
     if spread is not None and (bounds is None or part > 0.5):
-        raise InputError(
-            f"spread must be given with bounds and be at most half their width, got {spread}; correct it"
-        )
+        raise InputError(f"spread must be given with bounds and be at most half their width, got {spread}; correct it")
     if wanted is not None:
         checks.positive_number("wanted", wanted)
     budgets = [checks.positive_number("epsilons", epsilon) for epsilon in epsilons]
@@ -251,25 +257,27 @@ def advise(
                 progress("made-up tensors", done, total)
                 errors[name] = _error(real, name, part)
                 done += 1
-            rows.append(Row(str(family), epsilon, real.mechanism.title, errors, mean_error(real.request, part)))
+            rows.append(
+                Row(str(family), epsilon, real.mechanism.title, errors, mean_error(real.request, part), _tried(real))
+            )
     progress("made-up tensors", total, total)
     guessed = round(real.request.count_or_guess)
-    return Advice(tuple(rows), shape, guessed, scaled_down(shape, guessed), real.request.unit_text, wanted)
+    return Advice(tuple(rows), shape, guessed, real.request.unit_text, wanted)
 
 
 def outlook(planned: Plan) -> str:
     """One line on what to expect of a plan: from earlier advice, or else an estimate in closed form."""
     request = planned.request
-    earlier = {name: cache.known(_facts(planned, name, SPREAD)) for name in SIGNALS}
-    errors = {
-        name: expected_error(planned, explained) if earlier[name] is None else earlier[name]
-        for name, explained in SIGNALS.items()
-    }
-    measured = all(error is not None for error in earlier.values())
-    row = Row("", request.epsilon, "", {name: error for name, error in errors.items() if error is not None}, 1.0)
-    source = "measured earlier on made-up tensors" if measured else "a rough estimate; tensorveil advise measures it"
-    text = ", ".join(f"{row.errors[name]:.2f} ({name} signal)" for name in reversed(SIGNALS))
-    line = f"expected error, as a share of the values' spread: {text}; the mean alone {mean_error(request):.2f}; {source}"
+    errors, source = {}, "measured earlier on made-up tensors"
+    for name, explained in SIGNALS.items():
+        known = cache.known(_facts(planned, name, SPREAD))
+        if known is None:
+            known, source = expected_error(planned, explained), "a rough estimate; tensorveil advise measures it"
+        errors[name] = known
+    mean = mean_error(request)
+    row = Row(str(request.family), request.epsilon, planned.mechanism.title, errors, mean, _tried(planned))
+    text = ", ".join(f"{errors[name]:.2f} ({name} signal)" for name in reversed(SIGNALS))
+    line = f"expected error, as a share of the values' spread: {text}; the mean alone {mean:.2f} ({source})"
     return line if row.learned else f"{line}\nat this budget {NOTHING}"
 
 
@@ -345,9 +353,17 @@ def _real_plan(
     return chosen.plan(family, bounds, unit, epsilon, delta, shape=shape, mode_names=names, expected_count=count)
 
 
+def _tried(planned: Plan) -> tuple[tuple[int, ...], int]:
+    """The shape and count of the made-up tensors for a plan."""
+    request = planned.request
+    sampled = isinstance(planned.mechanism, InputPerturbation) and request.unit.coordinates_public
+    most = MOST_SAMPLED if sampled else MOST_OBSERVATIONS
+    return scaled_down(request.shape, round(request.count_or_guess), most)
+
+
 def _facts(planned: Plan, signal: str, spread: float) -> dict[str, Any]:
     """The public facts that a result depends on."""
-    request = planned.request
+    request, (shape, count) = planned.request, _tried(planned)
     return {
         "model": str(request.family),
         "mechanism": repr(planned.mechanism),
@@ -359,6 +375,7 @@ def _facts(planned: Plan, signal: str, spread: float) -> dict[str, Any]:
         "count": round(request.count_or_guess),
         "explained": SIGNALS[signal],
         "spread": round(spread, 6),
+        "tried": [list(shape), count],
     }
 
 
@@ -368,12 +385,13 @@ def _error(planned: Plan, signal: str, spread: float) -> float:
     found = cache.known(facts)
     if found is not None:
         return found
-    request = planned.request
-    shape, count = scaled_down(request.shape, round(request.count_or_guess))
+    request, (shape, count) = planned.request, _tried(planned)
     data = made_up(shape, count, SIGNALS[signal], request.bounds, spread)
     family = request.family
     if isinstance(family, Tucker):
-        family = Tucker(tuple(min(rank, size) for rank, size in zip(family.ranks_for(request.shape), shape, strict=True)))
+        family = Tucker(
+            tuple(min(rank, size) for rank, size in zip(family.ranks_for(request.shape), shape, strict=True))
+        )
     small = plan(
         data.train,
         family,

@@ -63,7 +63,9 @@ def _noise_of_sums(plan: Plan) -> float:
         moved = unit.at_most or max(1.0, request.count_or_guess / request.shape[unit.mode_number])
     if isinstance(last, PureEvent):  # one stage pays for the total and for all modes
         return 2 * (REACH * moved * (len(request.shape) + 1) / last.epsilon) ** 2
-    multipliers = sorted(stage.event.noise_multiplier for stage in plan.stages if isinstance(stage.event, GaussianEvent))
+    multipliers = sorted(
+        stage.event.noise_multiplier for stage in plan.stages if isinstance(stage.event, GaussianEvent)
+    )
     if not multipliers:
         return math.inf
     return (REACH * multipliers[len(multipliers) // 2]) ** 2 * moved

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -16,11 +15,12 @@ from tensorveil.privacy.bounds import Bounds
 
 # Share of the variance that the model could explain. The error that is left without privacy is then 0.8, 0.5 and 0.3
 # of the spread: whatever lies between 0.24 and 1.07 is within 25 % of one of these
-SIGNALS: Mapping[str, float] = {"weak": 0.36, "middling": 0.75, "strong": 0.91}
+SIGNALS: dict[str, float] = {"weak": 0.36, "middling": 0.75, "strong": 0.91}
 RANK = 3  # of the made-up interactions, which explain half of what can be explained; offsets explain the other half
 POPULARITY = 1.0  # standard deviation of the logarithm of how often an index occurs, as plans assume it
 SPREAD = 1 / 6  # standard deviation of the values, of the width of the bounds: three of them to either side
-MOST_OBSERVATIONS = 8_000  # of a made-up tensor; a larger one is scaled down
+MOST_OBSERVATIONS = 100_000  # of a made-up tensor; a larger one is scaled down
+MOST_SAMPLED = 8_000  # the same where a posterior is sampled, which takes a hundred times as long
 KEPT_SIZE = 32  # a mode of at most this size is not scaled down
 FULLEST = 0.9  # share of cells that may be observed
 TEST_CELLS = 5_000
@@ -41,20 +41,20 @@ class MadeUp:
         return float(np.sqrt(np.mean((predicted - self.values) ** 2)) / self.values.std())
 
 
-def scaled_down(shape: tuple[int, ...], count: int) -> tuple[tuple[int, ...], int]:
+def scaled_down(shape: tuple[int, ...], count: int, most: int) -> tuple[tuple[int, ...], int]:
     """A smaller shape and count with as many observations per index of the scaled modes, and the ratios of these modes.
 
     Examples
     --------
-    >>> scaled_down((943, 1682), 90_570), scaled_down((30, 77, 18), 4_158)
+    >>> scaled_down((943, 1682), 90_570, most=8_000), scaled_down((30, 77, 18), 4_158, most=8_000)
     (((83, 149), 8000), ((30, 77, 18), 4158))
     """
     count = max(2, min(count, math.floor(FULLEST * math.prod(shape))))
-    if count <= MOST_OBSERVATIONS:
+    if count <= most:
         return shape, count
-    share = MOST_OBSERVATIONS / count
+    share = most / count
     sizes = tuple(size if size <= KEPT_SIZE else max(KEPT_SIZE, round(share * size)) for size in shape)
-    return sizes, min(MOST_OBSERVATIONS, math.floor(FULLEST * math.prod(sizes)))
+    return sizes, min(most, math.floor(FULLEST * math.prod(sizes)))
 
 
 def made_up(

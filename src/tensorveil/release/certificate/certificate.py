@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from tensorveil.errors import InputError
+from tensorveil.errors import InputError, TensorveilError
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.tucker import Tucker
@@ -27,6 +27,7 @@ from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate import records
 from tensorveil.release.certificate.curve import all_pure, curve_of
+from tensorveil.release.report.variation import variation_of
 
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
@@ -86,12 +87,17 @@ class Certificate(records.Part):
     not_protected: str
     randomness: records.RandomnessRecord
     ledger: records.LedgerRecord | None
+    balance: records.BalanceRecord | None
+    about: records.AboutRecord
+    contributions: tuple[records.ContributionRecord, ...] | None
+    variation: records.VariationRecord | None
     personalize: records.PersonalRecord | None
     local: records.LocalRecord | None
     earlier: records.EarlierRecord | None
     together: tuple[records.Positive, records.Chance] | None
     software: dict[str, str]
     created: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    time: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
     files: dict[str, records.Hash]
     digest: records.Hash
 
@@ -107,17 +113,27 @@ class Certificate(records.Part):
             raise ValueError("publishable must be true for proven releases that are not seeded, and for no others")
         if self.personalize is not None and self.personalize.mode >= len(self.shape):
             raise ValueError("personalize must name a mode of the tensor")
+        if self.about.people and self.about.people not in self.mode_names:
+            raise ValueError("about.people must name a mode of the tensor")
+        if self.contributions is not None and tuple(one.mode for one in self.contributions) != self.mode_names:
+            raise ValueError("contributions must be of all modes, in their order")
         date.fromisoformat(self.created)
         _ = self.events  # they have rules of their own
         return self
 
     @classmethod
-    def of(cls, release: Release) -> Certificate:
-        """The certificate of a release; of a loaded one, the certificate that it came with."""
+    def of(cls, release: Release, about: Mapping[str, str] | None = None) -> Certificate:
+        """The certificate of a release; of a loaded one, the certificate that it came with.
+
+        `about` holds what people say of it: title, data, purpose, controller, contact, recipients, legal_basis, run_by,
+        and people, the mode whose indices are people.
+        """
         if release.certificate is not None:
+            if about:
+                raise InputError("about must be given when a release is first saved, got it for a loaded one")
             return release.certificate
         told, plan = release.guarantee, release.plan
-        factors = release.factors
+        now, factors = datetime.now(UTC), release.factors
         withheld = release.withheld_mode
         curve: tuple[tuple[float, float], ...] = ()
         if plan is not None:
@@ -159,12 +175,17 @@ class Certificate(records.Part):
             "not_protected": told.not_protected or "anything: nothing is proven",
             "randomness": _randomness(release),
             "ledger": None if release.ledger is None else dict(release.ledger),
+            "balance": _balance(release),
+            "about": records.checked_about(about),
+            "contributions": release.contributions,
+            "variation": variation_of(release.model),
             "personalize": None if withheld is None else {"mode": withheld, "mode_name": release.mode_names[withheld]},
             "local": None if told.local is None else asdict(told.local),
             "earlier": None if told.earlier is None else asdict(told.earlier),
             "together": None if told.earlier is None else told.with_earlier,
             "software": dict(told.software or software_versions()),
-            "created": datetime.now(UTC).date().isoformat(),
+            "created": now.date().isoformat(),
+            "time": now.strftime("%H:%M"),
             "files": {},
         }
         return cls._sealed(facts)
@@ -293,6 +314,16 @@ def must_not_be_released(told: Guarantee, withheld: int | None, names: tuple[str
     if told.status != "proven":
         texts.insert(0, "the model itself: its privacy is not proven")
     return tuple(texts)
+
+
+def _balance(release: Release) -> dict[str, Any] | None:
+    """What the ledger that paid says of the data set; None without one, or if it cannot be read any more."""
+    if release.ledger is None or release.paid_by is None:
+        return None
+    try:
+        return release.paid_by.balance(release.ledger["dataset"], int(release.ledger["reservation"]))
+    except (TensorveilError, OSError):  # the release is paid for and must not be lost
+        return None
 
 
 def _randomness(release: Release) -> dict[str, Any]:

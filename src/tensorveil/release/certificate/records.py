@@ -1,8 +1,11 @@
 """The parts of a certificate: what each one holds, and the rules that its numbers keep to."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tensorveil.errors import InputError
 
 SHA256 = r"^[0-9a-f]{64}$"
 
@@ -10,6 +13,9 @@ Positive = Annotated[float, Field(gt=0)]
 Chance = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Hash = Annotated[str, Field(pattern=SHA256)]
+Pair = tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]]
+Share = Annotated[float, Field(ge=0)]
+Words = Annotated[str, Field(max_length=1000)]
 
 
 class Part(BaseModel):
@@ -125,6 +131,81 @@ class LedgerRecord(Part):
     dataset: str
     reservation: str
     entry_hash: Hash
+
+
+class EarlierPaymentRecord(Part):
+    """A release of the same data set that was paid for before."""
+
+    reservation: str
+    day: str
+    title: str
+    epsilon: Annotated[float, Field(ge=0)]
+    delta: Chance
+
+
+class BalanceRecord(Part):
+    """The ledger's budget of the data set, and what was spent of it before and after this release (epsilon, delta)."""
+
+    unit: str
+    at_most: Count | None
+    budget: Pair
+    before: Pair
+    after: Pair
+    share_before: Share
+    share_after: Share
+    remaining: Annotated[float, Field(ge=0)]
+    earlier: tuple[EarlierPaymentRecord, ...]
+
+
+class AboutRecord(Part):
+    """What people say about the release: who is responsible, for what and for whom; empty texts where nobody said.
+
+    `people` names the mode whose indices are people.
+    """
+
+    title: Words = ""
+    data: Words = ""
+    purpose: Words = ""
+    controller: Words = ""
+    contact: Words = ""
+    recipients: Words = ""
+    legal_basis: Words = ""
+    run_by: Words = ""
+    people: Words = ""
+
+
+def checked_about(about: Mapping[str, str] | None) -> AboutRecord:
+    """What people say about a release, or one clear error; called before anything is spent."""
+    names = tuple(AboutRecord.model_fields)
+    try:
+        return AboutRecord(**dict(about or {}))
+    except (ValidationError, TypeError, ValueError):
+        raise InputError(
+            f"about must hold texts of at most 1,000 characters for some of {', '.join(names)}, got {about!r:.80}; "
+            "correct it"
+        ) from None
+
+
+class ContributionRecord(Part):
+    """How many observations an index of a mode has, where the coordinates are public: the largest and the median."""
+
+    mode: str
+    largest: Count
+    median: Annotated[float, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.median > self.largest:
+            raise ValueError(f"the median must be at most the largest number, got {self.median:g} and {self.largest}")
+        return self
+
+
+class VariationRecord(Part):
+    """Standard deviations of the predictions over the cells and of the values, by their released marginal."""
+
+    predictions: Annotated[float, Field(ge=0)]
+    values: Annotated[float, Field(ge=0)] | None
+    nearly_constant: bool
 
 
 class PublicInputRecord(Part):

@@ -88,6 +88,10 @@ def unit(certificate: Certificate) -> str:
                 event.replace == request.unit.coordinates_public,
                 "the cost of a stage is for another kind of neighbouring data",
             )
+    need(
+        certificate.contributions is None or request.unit.coordinates_public,
+        "the numbers of observations per index are stated, but they are not public under this unit",
+    )
     return told
 
 

@@ -1,5 +1,6 @@
 """`verify`: recompute what a certificate states, with a second method where one exists. Any doubt is a failed check."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -13,10 +14,13 @@ from tensorveil.release import saving
 from tensorveil.release.certificate import prices, statements
 from tensorveil.release.certificate.certificate import Certificate
 from tensorveil.release.certificate.questions import DOUBT, OK, Check, NotRunError, asked, need
+from tensorveil.release.certificate.records import BalanceRecord
 from tensorveil.release.ledger.accounts import paid_reservation
+from tensorveil.release.ledger.balance import balance_of
 from tensorveil.release.ledger.chain import Chain
 from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.release.release import Release
+from tensorveil.release.report.variation import variation, variation_of
 
 DRAWING = re.compile(r"<svg .*?</svg>", re.DOTALL)
 DESCRIPTION = re.compile(r"<title>.*?</title>", re.DOTALL)
@@ -66,6 +70,7 @@ def _checks_of(certificate: Certificate, contents: Mapping[str, bytes]) -> Itera
     for name in saving.HASHED:
         yield asked(f"hash of {name}", partial(_hash, certificate, name, contents[name]))
     yield asked("model", lambda: _model(certificate, contents))
+    yield asked("variation", lambda: _variation(certificate, contents))
     yield asked("labels", lambda: _labels(certificate, contents))
     yield asked("earlier release", lambda: _earlier(certificate, contents))
     for question in FACTS:
@@ -98,6 +103,22 @@ def _model(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
     sizes = " x ".join(map(str, certificate.shape))
     told = f"{certificate.model.family}, {sizes}, ranks {certificate.model.ranks}, all numbers finite"
     return told if certificate.personalize is None else f"{told}; no rows of {certificate.personalize.mode_name}"
+
+
+def _variation(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
+    """How far predictions differ, computed again from the model; the last digits may depend on the machine."""
+    stated = certificate.variation
+    made = variation_of(saving.read_model(contents[saving.MODEL], certificate))
+    need((stated is None) == (made is None), "it is stated for a model that has none, or left out for one that has it")
+    if stated is None or made is None or certificate.bounds is None:
+        return "the model predicts nothing on its own"
+    for name in ("predictions", "values"):
+        told, found = getattr(stated, name), made[name]
+        close = told is found if told is None or found is None else math.isclose(told, found, rel_tol=1e-4)
+        need(close, f"the standard deviation of {name} is {found!r}, not {told!r} as stated")
+    follows = variation(stated.predictions, stated.values, certificate.bounds.low, certificate.bounds.high)
+    need(stated.nearly_constant == follows["nearly_constant"], "the stated numbers say otherwise of nearly_constant")
+    return "the predictions are nearly constant" if stated.nearly_constant else "the predictions differ between cells"
 
 
 def _labels(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
@@ -167,10 +188,16 @@ def _words_of(page: str) -> list[str]:
 
 def _paid(certificate: Certificate, path: str | Path) -> str:
     """Whether the ledger was charged for these stages and has recorded this folder."""
-    account, number = paid_reservation(Chain(path).read(), certificate)
+    entries = Chain(path).read()
+    account, number = paid_reservation(entries, certificate)
     folders = account.folders.get(number, [])
     need(
         not folders or certificate.digest in folders, f"the ledger has recorded other folders for reservation {number}"
+    )
+    need(
+        certificate.balance is None
+        or certificate.balance == BalanceRecord(**balance_of(entries, account.name, number)),
+        "the ledger has another balance of the data set than the certificate states",
     )
     known = "saved" if folders else "drawn; the ledger has no folder on record (use tensorveil ledger record)"
     return f"reservation {number} of data set {account.name!r}, with the same stages and cost, {known}"

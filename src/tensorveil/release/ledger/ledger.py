@@ -19,6 +19,7 @@ from tensorveil.privacy.accounting.events import Event, pure_epsilon
 from tensorveil.privacy.accounting.filters import Charge
 from tensorveil.privacy.units import Unit
 from tensorveil.release.ledger import accounts
+from tensorveil.release.ledger.balance import balance_of
 from tensorveil.release.ledger.chain import Chain, Entry, first_fault
 from tensorveil.release.ledger.reservation import Reservation, fingerprint, text_of
 
@@ -199,6 +200,10 @@ class Ledger:
     def remaining(self, dataset: str) -> accounts.Remaining:
         """The largest cost of one more release of a data set."""
         return accounts.remaining_of(accounts.account_of(self._chain.read(), dataset))
+
+    def balance(self, dataset: str, reservation: int) -> dict[str, Any]:
+        """Budget, amounts spent before and after a reservation, and earlier releases, as certificates state them."""
+        return balance_of(self._chain.read(), dataset, reservation)
 
     def entries(self) -> tuple[dict[str, Any], ...]:
         """What every entry says, the oldest first."""

@@ -5,7 +5,7 @@ The choice reads the release alone, by rules that the captions state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 Indices = Integers
 
-COMPONENTS = 4  # drawn of each mode, the strongest first
+COMPONENTS = 5  # drawn of each mode, the strongest first: with the offsets they fill two rows of a page
+WEAK = 0.05  # of the effect of the strongest component; weaker ones are not drawn
+SAME = 1e-9  # of the largest number of a component: it does not differ between labels
+TIMES = ("time", "hour", "day", "date", "week", "month", "quarter", "year")  # modes whose numbers are points in time
 ENDS = 5  # labels drawn at each end of a long mode
 ALL = 12  # a mode of so many labels is drawn whole
 TILES = 14  # rows and columns of a heat map
@@ -47,46 +50,58 @@ class Group:
     pictures: tuple[Picture, ...]
 
 
-def mode_groups(release: Release) -> list[Group]:
-    """For every released mode: its offsets and its strongest components."""
-    return [_mode_group(release, mode) for mode in range(len(release.shape)) if mode != release.withheld_mode]
+def mode_groups(release: Release, hidden: Collection[int] = ()) -> list[Group]:
+    """For every released mode: its offsets and its strongest components; labels of hidden modes are not shown."""
+    shown = [mode for mode in range(len(release.shape)) if mode != release.withheld_mode]
+    return [_mode_group(release, mode, mode in hidden) for mode in shown]
 
 
-def _mode_group(release: Release, mode: int) -> Group:
+def _mode_group(release: Release, mode: int, hidden: bool) -> Group:
     name, size = clean(release.mode_names[mode]), release.shape[mode]
-    times = times_of(release.labels[mode])
     value = clean(release.value_name)
     pictures = []
     offsets = _offsets(release, mode)
     if offsets is not None:
-        caption = f"above or below the overall level, in units of {value}"
-        pictures.append(Picture(_series(release, mode, times, offsets), f"Offset of each {name}", caption))
+        caption = f"against the overall level, in units of {value}"
+        pictures.append(Picture(_series(release, mode, offsets, hidden), f"Offset of each {name}", caption))
     column, strengths = release.factors.factors[mode], _strengths(release, mode)
     order = [number for number in np.argsort(-strengths, kind="stable").tolist() if strengths[number] > 0]
-    for number in order[:COMPONENTS]:
+    drawn = [number for number in order if strengths[number] >= WEAK * strengths[order[0]]][:COMPONENTS]
+    for place, number in enumerate(drawn, 1):
+        if size > 1 and np.ptp(column[:, number]) <= SAME * np.abs(column[:, number]).max():
+            continue  # the same for all labels
         scaled = column[:, number] / np.sqrt(np.mean(column[:, number] ** 2))
         caption = f"typical effect on predictions: {short(strengths[number])}"
         if release.withheld_mode is not None:
             caption = f"its weight differs for each {clean(release.mode_names[release.withheld_mode])}"
-        pictures.append(Picture(_series(release, mode, times, scaled), f"Component {number + 1} of {name}", caption))
+        pictures.append(Picture(_series(release, mode, scaled, hidden), f"Component {place} of {name}", caption))
     note = f"{size:,} {'label' if size == 1 else 'labels'}"
     if pictures:
         ends = "from the highest to the lowest" if size <= ALL else f"by the {ENDS} highest and the {ENDS} lowest"
-        note += ", shown " + (ends if times is None else "as lines over time")
+        kind = ends if _places(release, mode) is None else "as lines, in their order"
+        note += ", shown " + (kind if not hidden else "from the highest to the lowest, without names: each is a person")
     note += "."
-    if len(order) > COMPONENTS:
-        note += f" The {COMPONENTS} strongest of {len(order)} components are drawn; all are in the released model."
+    if len(order) > len(drawn):
+        note += (
+            f" Components are numbered by their effect; the {len(drawn)} strongest of {len(order)} are drawn, and all "
+            "are in the released model."
+            if len(drawn) > 1
+            else f" The strongest of {len(order)} components is drawn; all are in the released model."
+        )
     if not order:
         note += " No component was distinguishable from the noise, so all are zero in the release."
     return Group(name, note, tuple(pictures))
 
 
-def slice_group(release: Release) -> Group | None:
-    """Predictions as heat maps of the two largest modes; None under joint privacy."""
+def slice_group(release: Release, hidden: Collection[int] = ()) -> Group | None:
+    """Predictions as heat maps of the two largest modes; None under joint privacy.
+
+    Hidden modes are taken only where there are no two others; their labels are then numbers by rank.
+    """
     if release.withheld_mode is not None:
         return None
     shape = release.shape
-    ranked = sorted(range(len(shape)), key=lambda mode: (-shape[mode], mode))
+    ranked = sorted(range(len(shape)), key=lambda mode: (mode in hidden, -shape[mode], mode))
     rows, columns = sorted(ranked[:2])
     others = ranked[2:]
     chosen = {mode: _chosen(release, mode) for mode in (rows, columns)}
@@ -105,13 +120,15 @@ def slice_group(release: Release) -> Group | None:
     low, high = min(float(one.min()) for one in maps), max(float(one.max()) for one in maps)
     pictures = []
     for where, values in zip(varied, maps, strict=True):
-        names = (label_names(release, rows, chosen[rows][0]), label_names(release, columns, chosen[columns][0]))
+        names = [_map_names(release, mode, chosen[mode][0], mode in hidden) for mode in (rows, columns)]
         at = ", ".join(
-            f"{clean(release.mode_names[mode])} {_bare(release, mode, index)}" for mode, index in sorted(where.items())
+            f"{clean(release.mode_names[mode])} "
+            + ("of middle rank" if mode in hidden and len(varied) == 1 else _bare(release, mode, index, mode in hidden))
+            for mode, index in sorted(where.items())
         )
         caption = f"{clean(release.mode_names[rows])} (rows) by {clean(release.mode_names[columns])} (columns)"
         title = f"Predicted {clean(release.value_name)}" + (f", {at}" if at else "")
-        pictures.append(Picture(heat_map(*names, values, low, high), title, caption))
+        pictures.append(Picture(heat_map(names[0], names[1], values, low, high), title, caption))
     return Group("Predicted slices", note, tuple(pictures))
 
 
@@ -124,14 +141,45 @@ def label_names(release: Release, mode: int, indices: Sequence[int] | Indices) -
     return bare
 
 
-def _bare(release: Release, mode: int, index: int) -> str:
+def _map_names(release: Release, mode: int, indices: Indices, hidden: bool) -> list[str]:
+    if not hidden:
+        return label_names(release, mode, indices)
+    return [_bare(release, mode, int(index), hidden=True) for index in indices]
+
+
+def _bare(release: Release, mode: int, index: int, hidden: bool = False) -> str:
+    if hidden:  # by rank, which names nobody
+        return f"rank {int(np.sum(_height(release, mode) > _height(release, mode)[index])) + 1:,}"
     labels = release.labels[mode]
     return str(index) if labels is None else clean(labels[index], 60)
 
 
-def _series(release: Release, mode: int, times: NDArray[Any] | None, values: Floats) -> Drawing:
+def _places(release: Release, mode: int) -> tuple[NDArray[Any], list[str] | None] | None:
+    """Where the indices of a mode lie on an axis of time, with their names if they are no dates; None if they do not.
+
+    Labels that are dates or times of day are known by their form. Numbers are points in time if the mode is called so.
+    """
+    labels = release.labels[mode]
+    times = times_of(labels)
     if times is not None:
-        return line_plot(times, values)
+        return times, None
+    numbered = labels is None or np.asarray(labels).dtype.kind in "iu" or release.bins[mode] is not None
+    if not numbered or not (release.mode_names[mode].lower() in TIMES or release.bins[mode] is not None):
+        return None
+    names = [_bare(release, mode, index) for index in range(release.shape[mode])]
+    try:
+        return np.array([float(name) for name in names]), names
+    except ValueError:
+        return None
+
+
+def _series(release: Release, mode: int, values: Floats, hidden: bool) -> Drawing:
+    if hidden:
+        names = [f"rank {place + 1:,}" for place in range(len(values))]
+        return line_plot(np.arange(len(values)), np.sort(values)[::-1], names)
+    places = _places(release, mode)
+    if places is not None and len(values) > 1:
+        return line_plot(places[0], values, places[1])
     order = np.argsort(-values, kind="stable")
     if len(values) <= ALL:
         return bar_plot(label_names(release, mode, order), values[order])
@@ -182,7 +230,7 @@ def _chosen(release: Release, mode: int) -> tuple[Indices, str]:
     size = release.shape[mode]
     if size <= TILES:
         return np.arange(size), "all labels"
-    if times_of(release.labels[mode]) is not None:
+    if _places(release, mode) is not None:
         return np.linspace(0, size - 1, TILES).round().astype(np.int64), f"{TILES} points spread over time"
     order = np.argsort(-_height(release, mode), kind="stable")
     kind = "row of the factor" if _offsets(release, mode) is None else "offset"
@@ -196,7 +244,7 @@ def _spread(release: Release, mode: int) -> tuple[list[int], str]:
     name = clean(release.mode_names[mode])
     if size <= 3:
         return list(range(size)), f"every {name}"
-    if times_of(release.labels[mode]) is not None or _offsets(release, mode) is None:
+    if _places(release, mode) is not None or _offsets(release, mode) is None:
         return [0, size // 2, size - 1], f"the first, the middle and the last {name}"
     order = np.argsort(-_height(release, mode), kind="stable").tolist()
     return [order[0], order[size // 2], order[-1]], f"the {name} with the highest, the middle and the lowest offset"

@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.arrays import Floats
+from tensorveil.release.report.colours import colour_of
 
-WIDTH = 340  # of every picture, in CSS pixels: legible as it is on a phone
+WIDTH = 340  # of a picture, in CSS pixels: legible as it is on a phone
+MAP_WIDTH = 460  # of a heat map
 INK, QUIET, HAIRLINE = "#1c2733", "#56616d", "#c9d1d9"
 ABOVE, BELOW = "#2b6496", "#b4521b"  # blue and orange: told apart with every kind of colour vision, and in grey
 TEXT, SMALL = 11, 9.5  # font sizes, in CSS pixels
@@ -31,28 +33,13 @@ BAR = 0.62  # of the height of its line
 MARGIN = 0.05  # of a line's range, left free below and above
 TICKS = 5
 MIDDLE = 0.35  # of a font's size, from the middle of a line of text to its base
-
-# cividis: even steps of lightness, the same for colour-blind readers (Nunez, Anderton and Renslow 2018); 256 colours
-_CIVIDIS = (
-    "00224e00234f00245100255300255400265600275800285900285b00295d002a5f002a61002b62002c64002c66002d68002e6a"
-    "002e6c002f6d00306f0030700031700031710132710533710833700c34700f357012357014367016377018376f1a386f1c396f"
-    "1e3a6f203a6f213b6e233c6e243c6e263d6e273e6e293f6e2a3f6d2b406d2d416d2e416d2f426d31436d32436d33446d34456c"
-    "35456c36466c38476c39486c3a486c3b496c3c4a6c3d4a6c3e4b6c3f4c6c404c6c414d6c424e6c434e6c444f6c45506c46516c"
-    "47516c48526c49536c4a536c4b546c4c556c4d556c4e566c4f576c50576c51586d52596d535a6d545a6d555b6d555c6d565c6d"
-    "575d6d585e6d595e6e5a5f6e5b606e5c616e5d616e5e626e5e636f5f636f60646f61656f62656f636670646770656870656870"
-    "666970676a71686a71696b716a6c716b6d726c6d726c6e726d6f726e6f736f7073707173717274727274727374737475747475"
-    "7575757676767777767777777878777979777a7a787b7a787c7b787d7c787e7c787e7d787f7e78807f78817f78828079838179"
-    "8482798582798683798784788885788985788a86788b87788c88788d88788e89788f8a78908b78918b78928c78928d78938e78"
-    "948e77958f779690779791779892779992779a93769b94769c95769d95769e96769f9775a09875a19975a29975a39a74a49b74"
-    "a59c74a69c74a79d73a89e73a99f73aaa073aba072aca172ada272aea371afa471b0a571b1a570b3a670b4a76fb5a86fb6a96f"
-    "b7a96eb8aa6eb9ab6dbaac6dbbad6dbcae6cbdae6cbeaf6bbfb06bc0b16ac1b26ac2b369c3b369c4b468c5b568c6b667c7b767"
-    "c8b866c9b965cbb965ccba64cdbb63cebc63cfbd62d0be62d1bf61d2c060d3c05fd4c15fd5c25ed6c35dd7c45cd9c55cdac65b"
-    "dbc75adcc859ddc858dec958dfca57e0cb56e1cc55e2cd54e4ce53e5cf52e6d051e7d150e8d24fe9d34eead34cebd44bedd54a"
-    "eed649efd748f0d846f1d945f2da44f3db42f5dc41f6dd3ff7de3ef8df3cf9e03afbe138fce236fde334fee434fee535fee636"
-    "fee838"
-)
+LETTER, WIDE_LETTER = 0.58, 1.05  # widths of a letter, of a font's size; wide ones are those of Chinese and the like
+NAMES = 148  # pixels for names beside bars; longer names are written above their bars
+MAP_NAMES = 190  # pixels for names beside and below a heat map, at most
 
 _SECOND = np.dtype("datetime64[s]")
+_CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
+_FIRST_DAY = np.datetime64("1970-01-01", "D")  # stands for any day where labels are times of day
 _TIME = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}(:\d{2}){0,2}(\.\d+)?Z?)?)?")
 _WEEK = re.compile(r"(\d{4})-W(\d{2})")
 
@@ -69,8 +56,11 @@ class Drawing:
 class _Picture:
     """Paths and texts in a panel that has margins; x and y run from the left and from below, in the panel's units."""
 
-    def __init__(self, height: float, left: float, right: float, above: float, below: float) -> None:
-        self.height, self.left, self.right, self.top, self.bottom = height, left, WIDTH - right, above, height - below
+    def __init__(
+        self, height: float, left: float, right: float, above: float, below: float, width: float = WIDTH
+    ) -> None:
+        self.height, self.left, self.right, self.top, self.bottom = height, left, width - right, above, height - below
+        self.width = width
         self.xs, self.ys = (0.0, 1.0), (0.0, 1.0)
         self.root = ElementTree.Element("svg")
 
@@ -124,8 +114,8 @@ class _Picture:
         title.text = description
         self.root.insert(0, title)
         self.root.attrib = {
-            "viewBox": f"0 0 {WIDTH} {_number(self.height)}",
-            "width": str(WIDTH),
+            "viewBox": f"0 0 {_number(self.width)} {_number(self.height)}",
+            "width": _number(self.width),
             "height": _number(self.height),
             "role": "img",
             "aria-label": description,
@@ -215,63 +205,82 @@ def bar_plot(names: Sequence[str], values: Floats, hidden: int = 0, split: int =
     names, values : what is shown, already in order
     hidden : how many labels are left out, between the first `split` and the others
     """
-    shown = [clean(name, 22) for name in names]
+    above = any(text_width(clean(name), TEXT) > NAMES for name in names)  # long names stand above their bars
+    shown = [fitting(name, WIDTH - 4 if above else NAMES, TEXT) for name in names]
     rows = len(shown) + bool(hidden)
-    picture = _Picture(19 * rows + 10, 156, 52, 4, 4)
+    step, left = (34, 4) if above else (19, NAMES + 8)
+    picture = _Picture(step * rows + 10, left, 52, 4, 4)
     reach = float(np.abs(values).max(initial=0.0)) or 1.0
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
     picture.xs, picture.ys = (low - 0.02 * reach, high + 0.02 * reach), (0.5 - rows, 0.5)
-    depth = BAR * (picture.bottom - picture.top) / rows
+    depth = BAR * 19
     places = [number + (bool(hidden) and number >= split) for number in range(len(shown))]
     for place, name, value in zip(places, shown, values.tolist(), strict=True):
         zero, y = picture.at(0.0, -place)
         end, _ = picture.at(value, -place)
         colour = ABOVE if value >= 0 else BELOW
+        if above:
+            picture.text(name, left, y - 3)
+            y += step / 4
+        else:
+            picture.text(name, left - 8, y + MIDDLE * TEXT, "end")
         picture.box(min(zero, end), y - depth / 2, abs(end - zero), depth, f"fill: {colour}")
-        picture.text(name, picture.left - 8, y + MIDDLE * TEXT, "end")
         picture.text(signed(value), picture.right + 49, y + MIDDLE * TEXT, "end", QUIET)
     zero, _ = picture.at(0.0, 0.0)
-    picture.path([(zero, picture.top), (zero, picture.bottom)], f"fill: none; stroke: {QUIET}; stroke-width: 0.8")
+    if not above:
+        picture.path([(zero, picture.top), (zero, picture.bottom)], f"fill: none; stroke: {QUIET}; stroke-width: 0.8")
     if hidden:
         _, y = picture.at(0.0, -split)
-        picture.text(f"{hidden:,} more in between", picture.left - 8, y + MIDDLE * SMALL, "end", QUIET, SMALL)
+        edge = "start" if above else "end"
+        picture.text(f"{hidden:,} more in between", left - (0 if above else 8), y + 3, edge, QUIET, SMALL)
     top, last = shown[0], shown[-1]
     description = f"Bars from {top} ({signed(values[0])}) to {last} ({signed(values[-1])})"
     description += f"; {hidden:,} labels in between are not shown." if hidden else "."
     return picture.drawing(description)
 
 
-def line_plot(times: NDArray[Any], values: Floats) -> Drawing:
-    """A line over time; more points than `LINE_POINTS` are averaged in equal runs."""
+def line_plot(times: NDArray[Any], values: Floats, names: Sequence[str] | None = None) -> Drawing:
+    """A line over time; more points than `LINE_POINTS` are averaged in equal runs.
+
+    Parameters
+    ----------
+    times : points in time or, with names, any numbers in their order
+    names : what the points are called; None: their date and hour
+    """
     order = np.argsort(times, kind="stable")
-    when, level = times[order].astype(_SECOND), values[order]
+    when = times[order].astype(_SECOND if names is None else np.float64)
+    called = [day(moment) for moment in when] if names is None else [clean(names[place], 24) for place in order]
+    if names is None and when[-1] - when[0] > np.timedelta64(0) and (when.astype("datetime64[D]") == _FIRST_DAY).all():
+        called = [str(np.datetime64(moment, "m"))[-5:] for moment in when]
+    level = values[order]
     runs = np.array_split(np.arange(len(when)), min(len(when), LINE_POINTS))
     description = (
-        f"A line from {day(when[0])} to {day(when[-1])}: lowest {signed(level.min())} at {day(when[level.argmin()])}, "
-        f"highest {signed(level.max())} at {day(when[level.argmax()])}."
+        f"A line from {called[0]} to {called[-1]}: lowest {signed(level.min())} at {called[int(level.argmin())]}, "
+        f"highest {signed(level.max())} at {called[int(level.argmax())]}."
     )
     if len(runs) < len(when):
         description += f" {len(when):,} points are averaged to {len(runs)}."
         level = np.array([level[run].mean() for run in runs])
-        when = np.array([when[run[len(run) // 2]] for run in runs])
+        middles = [int(run[len(run) // 2]) for run in runs]
+        when, called = when[middles], [called[place] for place in middles]
     picture = _Picture(150, 46, 12, 8, 24)
-    seconds = when.astype(np.float64)
+    across = when.astype(np.float64)
     low, high = min(0.0, float(level.min())), max(0.0, float(level.max()))
     room = MARGIN * (high - low) or 1.0
     picture.ys = low - room, high + room
-    picture.xs = float(seconds[0]), max(float(seconds[-1]), float(seconds[0]) + 1.0)
+    picture.xs = float(across[0]), max(float(across[-1]), float(across[0]) + 1.0)
     picture.scale_beside(_ticks(*picture.ys))
     ends = [picture.at(place, 0.0) for place in picture.xs]
     picture.path(ends, f"fill: none; stroke: {QUIET}; stroke-width: 0.8")
-    points = [picture.at(x, y) for x, y in zip(seconds.tolist(), level.tolist(), strict=True)]
+    points = [picture.at(x, y) for x, y in zip(across.tolist(), level.tolist(), strict=True)]
     picture.path(points, f"fill: none; stroke: {ABOVE}; stroke-width: 1.5")
     for x, y in points if len(points) < 30 else ():
         picture.dot(x, y, 1.5, ABOVE)
-    marks = when[[0, len(when) // 2, -1]] if len(when) > 2 else when
+    marks = [0, len(when) // 2, len(when) - 1] if len(when) > 2 else list(range(len(when)))
     edges = ("start", "middle", "end") if len(marks) == 3 else ("start", "end")
     for mark, edge in zip(marks, edges, strict=False):
-        x, _ = picture.at(float(mark.astype(np.float64)), 0.0)
-        picture.text(day(mark), x, picture.bottom + 16, edge, QUIET, SMALL)
+        x, _ = picture.at(float(across[mark]), 0.0)
+        picture.text(called[mark], x, picture.bottom + 16, edge, QUIET, SMALL)
     return picture.drawing(description)
 
 
@@ -286,25 +295,28 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Floats, low: f
     """
     if not high > low:
         low, high = low - 0.5, high + 0.5
-    left, right, side = 112, 8, WIDTH - 120
+    shown = [fitting(name, MAP_NAMES, SMALL) for name in rows]
+    below_names = [fitting(name, MAP_NAMES, SMALL) for name in columns]
+    left, right = round(max(text_width(name, SMALL) for name in shown)) + 10, 8
+    side = MAP_WIDTH - left - right
     depth = max(8, round(side * len(rows) / max(len(columns), 1)))
     depth = min(depth, 300, max(16 * len(rows), 24))
-    below_names = [clean(name, 13) for name in columns]
-    above, below = 8, 52 + 6 * max(map(len, below_names))  # room for the longest name, upright, and for the scale
-    picture = _Picture(above + depth + below, left, right, above, below)
+    # room for the longest name, upright, and for the scale
+    above, below = 8, 52 + round(max(text_width(name, SMALL) for name in below_names))
+    picture = _Picture(above + depth + below, left, right, above, below, MAP_WIDTH)
     tile_height, tile_width = depth / len(rows), side / len(columns)
     for (row, column), value in np.ndenumerate(values):
-        style = f"fill: {_colour((value - low) / (high - low))}; stroke: #ffffff; stroke-width: 0.7"
+        style = f"fill: {colour_of((value - low) / (high - low))}; stroke: #ffffff; stroke-width: 0.7"
         picture.box(left + column * tile_width, above + row * tile_height, tile_width, tile_height, style)
-    for row, name in enumerate(rows):
+    for row, name in enumerate(shown):
         y = above + (row + 0.5) * tile_height + MIDDLE * SMALL
-        picture.text(clean(name, 17), left - 5, y, "end", QUIET, SMALL)
+        picture.text(name, left - 5, y, "end", QUIET, SMALL)
     for column, name in enumerate(below_names):
         x = left + (column + 0.5) * tile_width + MIDDLE * SMALL
         picture.text(name, x, picture.bottom + 5, "end", QUIET, SMALL, turned=True)
     step = side / STEPS
     for number in range(STEPS):
-        colour = _colour(number / (STEPS - 1))
+        colour = colour_of(number / (STEPS - 1))
         style = f"fill: {colour}; stroke: {colour}; stroke-width: 0.7"
         picture.box(left + number * step, picture.height - 29, step, 9, style)
     for share, edge in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
@@ -319,12 +331,6 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Floats, low: f
     return picture.drawing(description)
 
 
-def _colour(share: float) -> str:
-    """The colour of a share of the scale."""
-    place = 6 * min(max(int(256 * share), 0), 255)
-    return f"#{_CIVIDIS[place : place + 6]}"
-
-
 def times_of(labels: NDArray[Any] | Sequence[Any] | None) -> NDArray[Any] | None:
     """The labels as points in time, where all are dates, times, months or ISO weeks; else None."""
     if labels is None or len(labels) < 2:
@@ -333,6 +339,8 @@ def times_of(labels: NDArray[Any] | Sequence[Any] | None) -> NDArray[Any] | None
     try:
         if array.dtype.kind != "M":
             texts = [_week_start(str(label)) for label in array.tolist()]
+            if all(_CLOCK.fullmatch(text) for text in texts):
+                texts = [f"{_FIRST_DAY}T{text}" for text in texts]
             if not all(_TIME.fullmatch(text) for text in texts):
                 return None
             array = np.array([text.rstrip("Z").replace(" ", "T") for text in texts], dtype=_SECOND)
@@ -357,6 +365,19 @@ def clean(text: object, length: int | None = None) -> str:
     kept = "".join(" " if unicodedata.category(sign)[0] in "CZ" else sign for sign in str(text))
     line = " ".join(kept.split()) or "(blank)"
     return line if length is None or len(line) <= length else line[: length - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a text is in a font of this size, in pixels; never much less than it is."""
+    return sum(WIDE_LETTER if unicodedata.east_asian_width(sign) in "WF" else LETTER for sign in text) * size
+
+
+def fitting(text: object, width: float, size: float) -> str:
+    """A text on one line, cut where it is wider than this many pixels."""
+    line = clean(text)
+    while text_width(line, size) > width:
+        line = line[:-2].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
+    return line
 
 
 def short(number: float) -> str:

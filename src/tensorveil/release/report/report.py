@@ -6,6 +6,7 @@ Everything on it comes from the release and its certificate, so it is post-proce
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from tensorveil.errors import InputError
 from tensorveil.privacy.guarantee import factor_text
 from tensorveil.privacy.plan import rounded_up
 from tensorveil.release.certificate.certificate import Certificate
+from tensorveil.release.report import meaning
 from tensorveil.release.report.pictures import mode_groups, slice_group
 from tensorveil.release.report.plots import clean, curve_plot, short
+from tensorveil.release.report.variation import sentence
 
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
@@ -31,6 +34,8 @@ MECHANISMS = {
     "limited to a fixed size, and random noise was added to the sum before it was used.",
     "output perturbation": "The model was solved part by part, and each part got random noise that covers the most "
     "that one value can move it.",
+    "sum perturbation": "For every label, sums over its data were computed, and random noise was put on each of them; "
+    "the model was estimated from the noisy sums alone.",
     "statistic perturbation": "Sums over the data were computed, random noise was put on each of them, and the model "
     "was solved from the noisy sums alone.",
 }
@@ -73,15 +78,18 @@ def report_html(release: Release, certificate: Certificate) -> str:
     )
     pages.filters["svg"] = lambda drawing: Markup(drawing.svg)  # escaped where it was made, by an XML writer
     pages.filters["capital"] = lambda text: text[:1].upper() + text[1:]
+    hidden, curve = meaning.hidden_modes(certificate), meaning.telling_curve(certificate)
     return pages.get_template("report.html.j2").render(
         certificate=certificate,
-        facts=_facts(release, certificate),
+        facts=_facts(release, certificate, hidden),
         promise=_promise(certificate),
+        meaning=meaning,
+        pairs=curve,
         stages=[(stage, _cost(stage.event.to_json())) for stage in certificate.paid_stages],
-        curve=curve_plot(certificate.curve, (certificate.delta, certificate.epsilon)),
+        curve=curve_plot(curve, (certificate.delta, certificate.epsilon)),
         conclusions=conclusions(certificate),
-        groups=mode_groups(release),
-        slices=slice_group(release),
+        groups=mode_groups(release, hidden),
+        slices=slice_group(release, hidden),
     )
 
 
@@ -93,12 +101,12 @@ def _check_pair(release: Release, certificate: Certificate) -> None:
         raise InputError("certificate must be that of the release, got one that states something else; make it anew")
 
 
-def _facts(release: Release, certificate: Certificate) -> dict[str, Any]:
+def _facts(release: Release, certificate: Certificate, hidden: Collection[int]) -> dict[str, Any]:
     """What was released, in words."""
     ranks = certificate.model.ranks
     family = "CP" if certificate.model.family == "cp" else "Tucker"
     rank = str(ranks[0]) if len(set(ranks)) == 1 else " × ".join(map(str, ranks))
-    names, value = certificate.mode_names, certificate.value_name
+    names = certificate.mode_names
     level = None
     if release.model.clipped:
         low, high = release.model.low, release.model.high
@@ -106,7 +114,8 @@ def _facts(release: Release, certificate: Certificate) -> dict[str, Any]:
     withheld = None if certificate.personalize is None else certificate.personalize.mode_name
     plain = [words for title, words in MECHANISMS.items() if title in certificate.mechanism]
     return {
-        "title": f"{value[:1].upper()}{value[1:]} by {', '.join(names[:-1])} and {names[-1]}",
+        "title": certificate.about.title or _title(certificate),
+        "constant": _constant(certificate),
         "shape": " × ".join(f"{size:,}" for size in certificate.shape),
         "cells": f"{math.prod(certificate.shape):,}",
         "model": f"{family} model of rank {rank}",
@@ -114,7 +123,7 @@ def _facts(release: Release, certificate: Certificate) -> dict[str, Any]:
         "level": level,
         "withheld": withheld,
         "modes": [
-            (name, f"{size:,}", _labels(release, mode, name == withheld))
+            (name, f"{size:,}", _labels(release, mode, name == withheld, mode in hidden))
             for mode, (name, size) in enumerate(zip(names, certificate.shape, strict=True))
         ],
         "gaussian": any(stage.event.kind != "pure" for stage in certificate.stages),
@@ -128,10 +137,24 @@ def _released_numbers(release: Release) -> int:
     return release.factors.parameters.size - hidden
 
 
-def _labels(release: Release, mode: int, withheld: bool) -> str:
+def _title(certificate: Certificate) -> str:
+    """What the table holds, where nobody gave a title."""
+    names, value = certificate.mode_names, certificate.value_name
+    return f"{value[:1].upper()}{value[1:]} by {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _constant(certificate: Certificate) -> str:
+    """What to say of predictions that are nearly constant; empty if they are not."""
+    found = certificate.variation
+    return sentence(found.model_dump()) if found is not None and found.nearly_constant else ""
+
+
+def _labels(release: Release, mode: int, withheld: bool, hidden: bool) -> str:
     """A mode's labels in a few words."""
     if withheld:
         return "not part of the release: no row and no offset"
+    if hidden and release.labels[mode] is not None:
+        return "people; their labels are in the release and not shown here"
     labels = release.labels[mode]
     if labels is None:
         return f"numbered 0 to {release.shape[mode] - 1:,}"
