@@ -87,6 +87,8 @@ def fill_in(page, path, low="1", high="5", rank="2"):
     page.fill("#high", high)
     page.click("text=More settings")
     page.fill("#rank", rank)
+    page.click("text=For the report")
+    page.fill("#purpose", "a study of films")
 
 
 def pay_from(page, dataset):
@@ -142,13 +144,14 @@ def test_the_whole_way_from_a_file_to_a_release_and_its_predictions(opened, rati
     assert all(check.state != "doubt" for check in tv.verify(folder, opened.folder / "ledger.sqlite"))
 
     page.click("#progress [data-open]")
-    assert "Proven with epsilon = 2" in text_of(page, "#view ~ .tab-content, .tab-content")
+    page.wait_for_selector("#opened >> text=Proven with epsilon = 2")
     with page.expect_download() as download:
         page.click("a[download='certificate.json']")
     assert download.value.path().read_bytes() == (folder / "certificate.json").read_bytes()
     page.click("#view >> text=Report")
     frame = page.frame_locator("iframe.report")
     assert frame.locator("h1").inner_text() == "Rating by user and film"
+    assert "a study of films" in frame.locator("body").inner_text()
 
     page.click("#view >> text=Predictions")
     page.wait_for_selector("#predictions tbody tr")

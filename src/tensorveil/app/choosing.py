@@ -8,7 +8,7 @@ from typing import Any
 
 from shiny import Inputs, Session, reactive, render, ui
 
-from tensorveil.app.page import columns, details, error_box, hint, notice, number_field, shown_balance
+from tensorveil.app.page import REPORTED, columns, details, error_box, hint, notice, number_field, shown_balance
 from tensorveil.app.workspace import MOST_COLUMNS, Workspace
 from tensorveil.data.readers.sources import column_names
 from tensorveil.data.readers.time_bins import BINS
@@ -133,7 +133,9 @@ def choosing(input: Inputs, session: Session, workspace: Workspace) -> Callable[
             )
             for number, name in enumerate(names)
         ]
-        return details("Times and public labels", *rows)
+        nobody = {"": "none", **{name: name for name in names}}
+        people = ui.input_select("people", "Mode of people, whom the report must not name", nobody)
+        return details("Times, public labels, people", *rows, people)
 
     def of_mode(kind: str, number: int) -> Any:
         name = f"{kind}_{number}"
@@ -280,6 +282,8 @@ def choosing(input: Inputs, session: Session, workspace: Workspace) -> Callable[
             "out": str(workspace.folder / input.name()),
             "bin": {name: kind for name, kind in settings.items() if kind},
             "labels": label_files(),
+            "people": input.people() if "people" in input else "",
+            **{field: input[field]().strip() for _, field in REPORTED},
         }
 
     return options

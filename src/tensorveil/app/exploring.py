@@ -20,6 +20,7 @@ from tensorveil.release.predictions import ENDS, predicted_arrow
 from tensorveil.release.release import Release
 from tensorveil.release.report.pictures import label_names, mode_groups
 from tensorveil.release.report.plots import clean, heat_map, short
+from tensorveil.release.report.variation import sentence, variation_of
 from tensorveil.release.saving import FILES, REPORT
 
 MOST_CHOICES = 3000  # labels in one list; more are typed
@@ -239,8 +240,11 @@ def _guarantee(release: Release, name: str) -> Any:
         ]
     links = [ui.tags.a(file, href=f"releases/{quote(name)}/{file}", download=file) for file in FILES]
     doubt = None if release.guarantee.publishable else notice("bad", "Not for publication")
+    varied = variation_of(release.model)
+    constant = sentence(varied) if varied is not None and varied["nearly_constant"] else ""
     return ui.TagList(
         doubt,
+        notice("plain", "Little was learned", constant) if constant else None,
         ui.tags.p(str(release.guarantee)),
         facts(rows),
         ui.tags.h3("Downloads"),

@@ -111,7 +111,7 @@ def making(input: Inputs, session: Session, workspace: Workspace) -> None:
             return notice("plain", "Planning", run.task)
         if run.result is None:
             return error_box(run.error)
-        told = shown_plan(run.result, run.printed, job)
+        told = shown_plan(run.result, job)
         if current_plan() is None:
             return ui.TagList(notice("plain", "The settings have changed", "Plan again to see the price."), told)
         return told

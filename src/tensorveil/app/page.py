@@ -12,10 +12,12 @@ from shiny import ui
 from tensorveil.app.runs import Run
 from tensorveil.data.readers.sources import ENDINGS, FORMATS
 from tensorveil.mechanisms.auto import FAMILIES, NAMES
+from tensorveil.release.report.meaning import ABOUT
 
 ASSETS = Path(__file__).parent / "assets"
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20)  # where the slider stops
 START = EPSILONS.index(2)
+REPORTED = (("Title", "title"), *ABOUT)  # what those who sign the report want to know: label, option
 SIGNALS = {"weak": "#b4521b", "middling": "#6b7785", "strong": "#2b6496"}  # of made-up tensors, with their colours
 
 
@@ -115,6 +117,7 @@ def _new_release(upload_limit: int) -> Any:
             "Plan and price",
             ui.tags.p("Planning reads no private value and spends nothing."),
             ui.input_text("name", "Name of the release", width="100%"),
+            details("For the report", columns(*(ui.input_text(field, name) for name, field in REPORTED))),
             details("More settings", _settings()),
             ui.input_action_button("plan", "Plan", class_="btn-outline-primary"),
             ui.output_ui("planned"),
@@ -247,7 +250,7 @@ def bar(share: float) -> Any:
     )
 
 
-def shown_plan(told: dict[str, Any], printed: str, job: str) -> Any:
+def shown_plan(told: dict[str, Any], job: str) -> Any:
     """A plan and its price, as the command line prints them as JSON."""
     asked = told["asked"]
     price = f"epsilon {told['epsilon']:.6g}" + (f", delta {told['delta']:.3g}" if told["delta"] else "")
@@ -260,12 +263,12 @@ def shown_plan(told: dict[str, Any], printed: str, job: str) -> Any:
         ("Model", told["model"]),
         ("Shape", " x ".join(f"{size:,}" for size in told["shape"])),
         ("Unit", told["unit"]),
+        ("Expected accuracy", told["expected"]),
     ]
     stages = [(stage["name"], stage["noise"], stage["theorem"]) for stage in told["stages"]]
     return ui.tags.div(
         facts(rows),
         details("Every step that reads data", table(("Step", "Noise", "Theorem"), stages)),
-        details("As the command line prints it", ui.tags.pre(printed)),
         details("The same on the command line", hint("tensorveil complete --config job.toml"), ui.tags.pre(job)),
         class_="plan",
     )

@@ -27,7 +27,6 @@ class Run:
     cancelled : whether `cancel` was called
     result : what the command printed as JSON; None if it printed none
     error : the error as the command line shows it, without "error:"; empty if there is none
-    printed : what else the command printed for people
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -35,7 +34,7 @@ class Run:
         self.status: int | None = None
         self.cancelled = False
         self.result: dict[str, Any] | None = None
-        self.error = self.printed = ""
+        self.error = ""
         self.started = time.monotonic()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tensorveil", *arguments],
@@ -111,7 +110,6 @@ class Run:
                     errors.append(line.rstrip("\n"))
             reader.join()
         status = process.wait()
-        self.printed = "\n".join(line for line in errors if not line.startswith("error: "))
         stated = [line.removeprefix("error: ") for line in errors if line.startswith("error: ")]
         if stated:
             self.error = stated[-1]
