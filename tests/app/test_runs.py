@@ -11,12 +11,13 @@ import tomllib
 
 import numpy as np
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tensorveil import TensorveilError
-from tensorveil.app.runs import job_text
+from tensorveil.app.runs import advice_arguments, job_text
 from tensorveil.app.workspace import Workspace
 from tensorveil.cli import app as cli
 from tensorveil.data.readers.sources import column_names
@@ -34,6 +35,48 @@ TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1)
 )
 def test_a_job_reads_back_as_it_was_written(options, bins):
     assert tomllib.loads(job_text({**options, "bin": bins})) == options | ({"bin": bins} if bins else {})
+
+
+def test_advice_is_asked_for_the_tensor_of_the_job():
+    asked = {
+        "input": "/data/ratings.csv", "modes": ["user", "film"], "value": "stars", "bounds": [-1, 5], "at_most": 7,
+        "unit": "slice:user", "epsilon": 2, "delta": 1e-6, "model": "auto", "rank": "4", "mechanism": "auto",
+        "expected_count": None, "duplicates": "keep", "shape": "", "format": "", "columns": "",
+        "public_labels": ["film"], "bin": {"film": "day"}, "labels": {"user": "/data/users.txt"},
+    }  # fmt: skip
+    command = typer.main.get_command(cli.app).commands["advise"]
+    found = command.make_context("advise", advice_arguments(asked)[1:]).params
+    told = {name: given for name, given in found.items() if given not in (None, [], ())}
+    assert told | {"input": str(told["input"])} == {
+        "input": "/data/ratings.csv", "modes": "user,film", "value": "stars", "bounds": (-1.0, 5.0), "at_most": 7,
+        "unit": "slice:user", "delta": 1e-6, "models": "cp,tucker", "ranks": "4", "mechanism": "auto", "as_json": True,
+        "duplicates": "keep", "public_labels": ["film"], "bin": ["film=day"], "labels": ["user=/data/users.txt"],
+        "epsilons": found["epsilons"],
+    }  # fmt: skip
+
+
+def test_the_curve_shows_every_signal_and_marks_the_chosen_epsilon():
+    page = pytest.importorskip("tensorveil.app.page", reason="shiny is not installed: pip install 'tensorveil[app]'")
+    errors = {0.1: (1.0, 1.0, 1.0), 1.0: (0.98, 0.8, 0.6), 10.0: (0.9, 0.6, 0.2)}
+    rows = [
+        {"model": "CP(rank=2)", "epsilon": epsilon, "errors": dict(zip(page.SIGNALS, found, strict=True))}
+        for epsilon, found in errors.items()
+    ]
+    told = {"rows": rows, "sentences": ["Nothing private was read."]}
+    drawn = {epsilon: str(page.shown_advice(told, epsilon)) for epsilon in (1, 10, None)}
+    lines = [
+        [tuple(map(float, point.split())) for point in path.split(" L ")]
+        for path in re.findall(r'd="M ([^"]*) ?" style', drawn[1])
+    ]
+    assert len(lines) == 3
+    for line in lines:
+        across, down = zip(*line, strict=True)
+        assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)  # decades are equally wide
+        assert list(down) == sorted(down)  # a smaller error is further down
+    marks = [re.findall(r'class="mark" d="M ([\d.]+)', text) for text in drawn.values()]
+    assert [float(mark[0]) for mark in marks[:2]] == [lines[0][1][0], lines[0][2][0]]
+    assert marks[2] == []
+    assert "0.98 for a weak signal, 0.80 for a middling signal, 0.60 for a strong signal" in drawn[1]
 
 
 @pytest.fixture
