@@ -114,7 +114,7 @@ def application(workspace: Workspace, upload_limit: int) -> Application:
         making(input, session, workspace)
         exploring(input, session, workspace)
 
-    shown = App(page(upload_limit), server, static_assets={"/assets": ASSETS})
+    shown = App(page(upload_limit), server, static_assets={"/assets": ASSETS, "/favicon.ico": ASSETS / "icon.svg"})
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(DOWNLOADS):

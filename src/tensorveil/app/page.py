@@ -27,7 +27,6 @@ def page(upload_limit: int) -> Any:
         ui.tags.head(
             ui.tags.meta(name="viewport", content="width=device-width, initial-scale=1"),
             ui.tags.link(rel="stylesheet", href="assets/app.css"),
-            ui.tags.link(rel="icon", href="assets/icon.svg", type="image/svg+xml"),
             ui.tags.script(src="assets/app.js", defer=""),
         ),
         ui.tags.header(

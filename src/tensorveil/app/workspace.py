@@ -163,7 +163,7 @@ class Workspace:
     def stamps(self) -> list[tuple[str, int]]:
         """Names of all releases in the folder and the times of their certificates, the latest first."""
         found = []
-        for path in self.folder.iterdir():
+        for path in self.folder.glob("[!.]*"):  # a name with a dot is a folder that is being written
             with suppress(OSError):  # no release, or one that was removed just now
                 found.append((path.name, (path / CERTIFICATE).stat().st_mtime_ns))
         return sorted(found, key=lambda one: (-one[1], one[0]))
