@@ -262,7 +262,7 @@ def shown_plan(told: dict[str, Any], job: str) -> Any:
         ("Model", told["model"]),
         ("Shape", " x ".join(f"{size:,}" for size in told["shape"])),
         ("Unit", told["unit"]),
-        ("Expected accuracy", told["expected"]),
+        ("Outlook", told["expected"]),
     ]
     stages = [(stage["name"], stage["noise"], stage["theorem"]) for stage in told["stages"]]
     return ui.tags.div(
@@ -293,7 +293,9 @@ def shown_advice(told: dict[str, Any], epsilon: Any) -> Any:
         rows = [row for row in told["rows"] if row["model"] == model]
         budgets = np.array([row["epsilon"] for row in rows])
         lines = {signal: np.array([row["errors"][signal] for row in rows]) for signal in SIGNALS}
-        caption = ui.tags.figcaption(ui.tags.strong(model), " error as a share of the spread of the values")
+        caption = ui.tags.figcaption(
+            ui.tags.strong(model), " error as a share of the spread of the values, against epsilon"
+        )
         parts = [caption, _legend(), ui.HTML(_curve(budgets, lines, epsilon))]
         if isinstance(epsilon, int | float) and budgets[0] <= epsilon <= budgets[-1]:
             at = {name: np.interp(np.log(epsilon), np.log(budgets), line) for name, line in lines.items()}
@@ -327,7 +329,6 @@ def _curve(budgets: Any, lines: dict[str, Any], epsilon: Any) -> str:
         parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{level:g}</text>')
     for number in (0.1, 0.3, 1, 3, 10):
         parts.append(f'<text x="{across(number):.1f}" y="{bottom + 16}" text-anchor="middle">{number:g}</text>')
-    parts.append(f'<text x="{right}" y="{bottom + 16}" text-anchor="end">epsilon</text>')
     for name, line in lines.items():
         points = " L ".join(f"{across(x):.1f} {down(y):.1f}" for x, y in zip(budgets, line, strict=True))
         parts.append(f'<path d="M {points}" style="fill: none; stroke: {SIGNALS[name]}; stroke-width: 2"/>')
