@@ -26,7 +26,7 @@ ROOMS = {
     "inference": "from released numbers to a model; `posterior/` for the Bayesian completion",
     "mechanisms": "which questions are asked, in which order, at which price; shared `parts/`, `planning/`, `local/`",
     "published": "the paper's Algorithms 1 to 3 as printed",
-    "release": "`plan`, `fit`, `complete`, predictions, saving; `certificate/`, `ledger/`, `report/`",
+    "release": "`plan`, `fit`, `complete`, predictions, saving; `advice/`, `certificate/`, `ledger/`, `report/`",
     "audit": "replays against neighbours, and lower bounds on epsilon by attack",
     "demo": "the demonstration",
     "app": "the browser app, which runs the command line and shows releases",

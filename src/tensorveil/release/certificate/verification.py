@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tensorveil import __version__
 from tensorveil.errors import InputError
+from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.parts import never_in_both
 from tensorveil.privacy.guarantee import software_versions
 from tensorveil.release import saving
@@ -70,7 +71,6 @@ def _checks_of(certificate: Certificate, contents: Mapping[str, bytes]) -> Itera
     for name in saving.HASHED:
         yield asked(f"hash of {name}", partial(_hash, certificate, name, contents[name]))
     yield asked("model", lambda: _model(certificate, contents))
-    yield asked("variation", lambda: _variation(certificate, contents))
     yield asked("labels", lambda: _labels(certificate, contents))
     yield asked("earlier release", lambda: _earlier(certificate, contents))
     for question in FACTS:
@@ -99,17 +99,20 @@ def _hash(certificate: Certificate, name: str, data: bytes) -> str:
 
 
 def _model(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
-    saving.read_model(contents[saving.MODEL], certificate)
+    varied = _variation(certificate, saving.read_model(contents[saving.MODEL], certificate))
     sizes = " x ".join(map(str, certificate.shape))
-    told = f"{certificate.model.family}, {sizes}, ranks {certificate.model.ranks}, all numbers finite"
+    told = f"{certificate.model.family}, {sizes}, ranks {certificate.model.ranks}, all numbers finite; {varied}"
     return told if certificate.personalize is None else f"{told}; no rows of {certificate.personalize.mode_name}"
 
 
-def _variation(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
+def _variation(certificate: Certificate, model: Completion) -> str:
     """How far predictions differ, computed again from the model; the last digits may depend on the machine."""
     stated = certificate.variation
-    made = variation_of(saving.read_model(contents[saving.MODEL], certificate))
-    need((stated is None) == (made is None), "it is stated for a model that has none, or left out for one that has it")
+    made = variation_of(model)
+    need(
+        (stated is None) == (made is None),
+        "the variation of predictions is stated for a model that has none, or left out for one that has it",
+    )
     if stated is None or made is None or certificate.bounds is None:
         return "the model predicts nothing on its own"
     for name in ("predictions", "values"):

@@ -78,7 +78,7 @@ def _mode_group(release: Release, mode: int, hidden: bool) -> Group:
     note = f"{size:,} {'label' if size == 1 else 'labels'}"
     if pictures:
         ends = "from the highest to the lowest" if size <= ALL else f"by the {ENDS} highest and the {ENDS} lowest"
-        kind = ends if _places(release, mode) is None else "as lines, in their order"
+        kind = ends if _places(release, mode) is None else "as lines over time"
         note += ", shown " + (kind if not hidden else "from the highest to the lowest, without names: each is a person")
     note += "."
     if len(order) > len(drawn):
