@@ -78,17 +78,22 @@ def ratings(tmp_path):
 def fill_in(page, path, low="1", high="5", rank="2"):
     """Steps 1 to 4."""
     page.set_input_files("#upload", path)
-    for name in ("user", "film"):
-        page.locator("#modes-selectized").fill(name)
-        page.keyboard.press("Enter")
-    page.locator("#value-selectized").fill("rating")
-    page.keyboard.press("Enter")
+    choose(page, "modes", "user", "film")
+    choose(page, "value", "rating")
     page.fill("#low", low)
     page.fill("#high", high)
     page.click("text=More settings")
     page.fill("#rank", rank)
     page.click("text=For the report")
     page.fill("#purpose", "a study of films")
+
+
+def choose(page, field, *names):
+    """Choose from a list with a field to search in."""
+    for name in names:
+        page.locator(f"#{field}-selectized").click()
+        page.locator(f".selectize-dropdown-content [data-value={name}]:visible").click()
+        page.wait_for_selector(f".selectize-control:has(#{field}-selectized) .item[data-value={name}]")
 
 
 def pay_from(page, dataset):
@@ -99,7 +104,8 @@ def pay_from(page, dataset):
 
 def plan_and_run(page):
     page.click("#plan")
-    page.wait_for_selector("#planned .plan")
+    page.wait_for_selector("#planned .plan, #planned .notice.bad")
+    assert page.query_selector("#planned .notice.bad") is None, page.inner_text("#planned")
     page.click("#run")
 
 
