@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from tensorveil.privacy.noise.exact import ExactNoise as ExactNoise
     from tensorveil.privacy.plan import Plan as Plan
     from tensorveil.privacy.units import Unit as Unit
-    from tensorveil.release.advice.advisor import Advice as Advice
     from tensorveil.release.advice.advisor import advise as advise
+    from tensorveil.release.advice.results import Advice as Advice
     from tensorveil.release.certificate.certificate import Certificate as Certificate
     from tensorveil.release.certificate.verification import verify as verify
     from tensorveil.release.fitting import complete as complete
@@ -100,7 +100,8 @@ _NAMES = {
     "tensorveil.privacy.plan": "Plan",
     "tensorveil.privacy.units": "Unit",
     "tensorveil.published": "published",
-    "tensorveil.release.advice.advisor": "Advice advise",
+    "tensorveil.release.advice.advisor": "advise",
+    "tensorveil.release.advice.results": "Advice",
     "tensorveil.release.certificate.certificate": "Certificate",
     "tensorveil.release.certificate.verification": "verify",
     "tensorveil.release.fitting": "complete fit plan",

@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+from dataclasses import replace
 from functools import cache, partial
 from typing import ClassVar
 
@@ -14,9 +15,11 @@ from pyarrow import parquet
 import tensorveil as tv
 from tensorveil.audit.neighbours import neighbours
 from tensorveil.audit.replays import replay
+from tensorveil.data.shards import WHOLE
 from tensorveil.engines.dask import ClusterError, Dask
 from tensorveil.engines.local import LocalEngine
 from tensorveil.privacy.noise.source import NoiseSource
+from tensorveil.release.certificate.verification import verify
 
 distributed = pytest.importorskip("distributed")
 # its nannies live in this process: a warning of theirs, raised as an error, would keep a worker from being restarted
@@ -121,7 +124,18 @@ def compare(case, whole, shards, client, keep_shards):
     local = tv.fit(whole, plan, seed=3)
     release = tv.fit(shards, plan, seed=3, engine=Dask(client, keep_shards))
     assert release.model == local.model
-    assert release.guarantee == local.guarantee
+    checked = (*local.guarantee.assumptions_checked, WHOLE)
+    assert release.guarantee == replace(local.guarantee, assumptions_checked=checked)
+
+
+def test_the_certificate_says_that_the_manifest_was_complete_and_not_what_it_holds(folders, tmp_path):
+    plan = planned("sums", MODELS[0], "entry", 0.0)
+    folder = tv.fit(folders[0], plan).save(tmp_path / "release")
+    text = (folder / "certificate.json").read_text()
+    assert text.count(WHOLE) == 1
+    assert "part-" not in text
+    assert folders[0].files[0].sha256 not in text
+    assert "doubt" not in {check.state for check in verify(folder)}
 
 
 @pytest.mark.parametrize("case", GRID, ids=IDS)

@@ -5,8 +5,9 @@ import pytest
 
 import tensorveil as tv
 from tensorveil.release.advice import advisor, cache
-from tensorveil.release.advice.advisor import Advice, Row, outlook
+from tensorveil.release.advice.advisor import outlook
 from tensorveil.release.advice.made_up import SIGNALS, made_up, scaled_down
+from tensorveil.release.advice.results import Advice, Row
 
 BOUNDS = tv.Bounds(1, 5)
 TRIED = ((6, 5, 4), 100)

@@ -30,6 +30,7 @@ from tensorveil.release.certificate.verification import verify
 from tensorveil.release.report import report
 
 SLOW = pytest.param("sampled", marks=pytest.mark.slow)  # composing sampled steps takes seconds
+COUNTS = [{"mode": name, "largest": 2, "median": 1.0} for name in NAMES]
 FILES = ("model.safetensors", "labels.json", "report.html", "certificate.json")
 
 
@@ -121,6 +122,12 @@ def edit(*path, value):
         ("pure", edit("shape", 0, value=7), {"model", "labels"}),
         ("pure", edit("model", "ranks", value=[3, 3, 3]), {"model"}),
         ("pure", edit("mode_names", 0, value="person"), {"labels"}),
+        ("pure", edit("contributions", 0, "mode", value="film"), {"unit"}),
+        ("pure", edit("variation", "predictions", value=lambda x: x / 2), {"model"}),
+        ("drawn", edit("variation", "values", value=lambda x: x / 2), {"model"}),
+        ("pure", edit("variation", "nearly_constant", value=lambda x: not x), {"model"}),
+        ("joint", edit("variation", value={"predictions": 1.0, "values": None, "nearly_constant": False}), {"model"}),
+        ("gaussian", edit("contributions", value=COUNTS), {"unit"}),
         ("pure", edit("randomness", "key_source", value="a guess"), {"randomness"}),
         ("pure", edit("randomness", "generator", value="dice"), {"randomness"}),
         ("pure", edit("randomness", "gaussian_delta_each", value=0.0), {"randomness"}),
@@ -184,7 +191,7 @@ def at_eight(tmp_path_factory):
 
 def test_a_price_that_was_lowered_everywhere_but_in_words_and_report_is_found(tmp_path, at_eight):
     folder = reseal(shutil.copytree(at_eight, tmp_path / "release"), cheapened)
-    assert doubts(folder) == {"stages", "report", "drawings"}
+    assert doubts(folder) == {"stages", "report"}  # pure: there is no curve to draw
     found = {check.name: check.found for check in verify(folder)}
     assert "ε = 8" in found["report"]
     assert re.search(r"'marginal, 16 cells' pays for .* of scale 400', but .* of scale 5'", found["stages"])

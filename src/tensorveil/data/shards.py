@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MANIFEST = "manifest.json"
+WHOLE = "all shards of the manifest were there, unchanged, and no others"  # in the certificate: how many is private
 VERSION = 1
 VALUE = "value"  # columns of a part: the names of the modes by number, and this
 ROWS_PER_PART = 2_000_000  # about 40 MB in memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from tensorveil.arrays import Integers
 from tensorveil.data.features import features_for
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.files import read
-from tensorveil.data.shards import Part, Sharded, is_sharded, open_shards
+from tensorveil.data.shards import WHOLE, Part, Sharded, is_sharded, open_shards
 from tensorveil.engines.local import Engine, LocalEngine
 from tensorveil.errors import InputError
 from tensorveil.kernels.cores import one_blas_thread
@@ -211,6 +212,9 @@ def fit(
     if vault.unit.coordinates_public:
         plan.mechanism.check_pattern(vault.pattern, plan)
     counts = partial(_slice_counts, engine, shards)
+    contributions = None  # found before anything is spent, so that a failure costs nothing
+    if vault.unit.coordinates_public:
+        contributions = contributions_of(plan.request.mode_names, map(counts, range(len(observations.shape))))
     with paying(ledger, dataset, plan, counts, trusted) as reservation, one_blas_thread():
         completion = type(plan.mechanism).run(plan.mechanism, vault, plan, progress)  # no attribute of an instance
         guarantee = Guarantee.of_run(
@@ -221,6 +225,8 @@ def fit(
             foreign=foreign_parts(plan.mechanism, plan.request.family),
             stated_modes=observations.stated_modes,
         )
+        if isinstance(observations, Sharded):  # `_clipped` has read and checked every part
+            guarantee = replace(guarantee, assumptions_checked=(*guarantee.assumptions_checked, WHOLE))
         return Release(
             completion,
             guarantee,
@@ -229,9 +235,7 @@ def fit(
             ledger=None if reservation is None else reservation.record,
             paid_by=ledger,
             generator=EXACT if isinstance(source, ExactNoise) else CHACHA,
-            contributions=contributions_of(plan.request.mode_names, map(counts, range(len(observations.shape))))
-            if vault.unit.coordinates_public
-            else None,
+            contributions=contributions,
         )
 
 

@@ -6,10 +6,12 @@ import math
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -204,6 +206,36 @@ def test_a_question_asked_again_gets_its_first_answer_whatever_the_value_is_now(
         answer([("1", "x")] * 2, [1.0, 2.0], protocol, Memory(protocol))
     with pytest.raises(InputError, match="tabs"):
         answer([("1\t", "x")], [1.0], protocol, Memory(protocol))
+
+
+def _answer_once(path, value, go):
+    protocol = five_stars(0.5)
+    memory = Memory(protocol, path)
+    go.wait()  # both have read the empty memory by now
+    return answer([(str(place), "x") for place in range(200)], [value] * 200, protocol, memory)[0]
+
+
+def test_two_clients_with_one_memory_at_once_give_one_answer(tmp_path):
+    go = Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda value: _answer_once(tmp_path / "memory.json", value, go), [1.0, 5.0])
+    assert one == two
+
+
+def test_an_answer_that_could_not_be_stored_is_drawn_anew(tmp_path, monkeypatch):
+    protocol, path = five_stars(0.5), tmp_path / "memory.json"
+    memory, cells = Memory(protocol, path), [(str(place), "x") for place in range(200)]
+
+    def full(*arguments):
+        raise InputError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "write_aside", full)
+        with pytest.raises(InputError, match="full"):
+            answer(cells, [1.0] * 200, protocol, memory)
+    first, new = answer(cells, [1.0] * 200, protocol, memory)
+    assert new == 200
+    assert answer(cells, [5.0] * 200, protocol, Memory(protocol, path)) == (first, 0)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"protocol": "x", "answers": {"a": 99}}', '{"answers": {"a": "b"}}'])

@@ -21,12 +21,17 @@ import os
 import secrets
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # Windows: do not run two clients with one memory at once there
+    fcntl = None  # type: ignore[assignment]
 try:
     from tensorveil.errors import InputError
 except ImportError:  # copied out of the library
@@ -44,14 +49,12 @@ SUFFIX = "_symbol"  # of the column of answers, after the name of the column of 
 FORMATS = ("csv", "tsv", "parquet")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 PRECISION = 256  # bits after the point, in which e^epsilon is computed
-LARGEST_RATIO = float(BITS)  # of the logarithms of two positive counts: ln 2^62 is below 43
 
 DESCRIPTION = """Randomize values at their source, so that the server that gets the answers need not be trusted. The
 client checks for itself that no answer is more than e^epsilon times likelier for one value than for another, and draws
 from the operating system's randomness. The output has the modes and one symbol per value, sorted by cell, and nothing
-else. A cell that was answered before gets its first answer again, which costs nothing more."""
-EPILOG = """Example: tensorveil randomize ratings.csv --modes user,film --value rating --protocol protocol.json --out
-answers.parquet. Exit status: 0, done; 2, invalid input, nothing was answered."""
+else. A cell that was answered before gets its first answer again, which costs nothing more. Exit status: 0, done; 2,
+invalid input, nothing was answered."""
 
 Cell = tuple[str, ...]
 Drawn = Callable[[Sequence[float], "LocalProtocol"], Sequence[int]]
@@ -112,7 +115,7 @@ class LocalProtocol:
             raise InputError(f"a protocol must have {', '.join(FIELDS)} and sha256, with {BITS} bits, got others")
         try:
             levels = None if found["levels"] is None else tuple(map(_number, found["levels"]))
-            counts = tuple(tuple(map(_whole, row)) for row in found["counts"])
+            counts = tuple(tuple(_number(count, int) for count in row) for row in found["counts"])
             epsilon, low, high = (_number(found[name]) for name in ("epsilon", "low", "high"))
             protocol = cls(epsilon, low, high, levels, tuple(map(_number, found["edges"])), counts)
         except (TypeError, OverflowError) as error:
@@ -154,7 +157,7 @@ def check_table(counts: Sequence[Sequence[int]], epsilon: float) -> None:
         raise InputError(f"counts must have 2 to {MOST_LEVELS} rows, to {MOST_SYMBOLS} columns, got {len(counts)} rows")
     if any(len(row) != len(counts[0]) or min(row) < 0 or sum(row) != 1 << BITS for row in counts):
         raise InputError(f"counts must be at least 0 and add up to 2^{BITS} in every row, got others; do not answer")
-    top, bottom = min(epsilon, LARGEST_RATIO).as_integer_ratio()
+    top, bottom = min(epsilon, 62.0).as_integer_ratio()  # two positive counts have a ratio below e^43
     term = limit = 1 << PRECISION
     place = 0
     while term:
@@ -178,8 +181,8 @@ def _check_numbers(protocol: LocalProtocol) -> None:
         raise InputError(f"edges must increase between the bounds, one less than rows of counts, got {list(edges)}")
     levels = protocol.levels
     if levels is not None:
-        ends = pairwise((low, *edges, high))
-        if len(levels) != len(edges) + 1 or not all(a <= x <= b for x, (a, b) in zip(levels, ends, strict=True)):
+        ends = zip((low, *edges), levels, (*edges, high), strict=False)
+        if len(levels) != len(edges) + 1 or not all(a <= x <= b for a, x, b in ends):
             raise InputError(f"levels must lie between their edges, one per row of counts, got {list(levels)}")
 
 
@@ -195,15 +198,17 @@ class Memory:
     ) -> None:
         self.path = None if path is None else Path(path)
         self.protocol, self.columns = protocol.sha256, list(columns)
-        self.answers: dict[str, int] = {}
-        if self.path is not None and self.path.exists():
-            self.answers = self._read(self.path, len(protocol.counts[0]))
+        self.symbols, self.answers = range(len(protocol.counts[0])), dict[str, int]()
+        self._read()
 
-    def _read(self, path: Path, symbols: int) -> dict[str, int]:
+    def _read(self) -> None:
+        path = self.path
+        if path is None or not path.exists():
+            return
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            answers = {str(cell): _whole(symbol) for cell, symbol in found["answers"].items()}
-            if not all(0 <= symbol < symbols for symbol in answers.values()):
+            answers = {str(cell): _number(symbol, int) for cell, symbol in found["answers"].items()}
+            if not all(symbol in self.symbols for symbol in answers.values()):
                 raise ValueError("another symbol than the protocol has")
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"memory must be a file of earlier answers, got {path.name} ({error})") from error
@@ -212,13 +217,24 @@ class Memory:
                 "memory must be of the same protocol, modes and value, got that of others; new answers about the same "
                 "values cost their epsilon once more: if that is meant, name another memory"
             )
-        return answers
+        self.answers = answers
 
-    def save(self) -> None:
-        """Write the memory; called before answers are handed out, so that none is forgotten."""
-        if self.path is not None:
-            kept = {"protocol": self.protocol, "columns": self.columns, "answers": self.answers}
-            write_aside(self.path, lambda file: json.dump(kept, file))
+    @contextmanager
+    def held(self) -> Iterator[dict[str, int]]:
+        """The answers so far, to be added to; saved before any is handed out, while no other client can answer [L6]."""
+        folder = None if self.path is None or fcntl is None else os.open(self.path.parent, os.O_RDONLY)
+        try:
+            if folder is not None:
+                fcntl.flock(folder, fcntl.LOCK_EX)  # waits for another client; ends with the process
+            self._read()
+            yield (given := dict(self.answers))
+            if self.path is not None and len(given) > len(self.answers):
+                kept = {"protocol": self.protocol, "columns": self.columns, "answers": given}
+                write_aside(self.path, lambda file: json.dump(kept, file))
+            self.answers = given
+        finally:
+            if folder is not None:
+                os.close(folder)
 
 
 def draw(values: Iterable[float], protocol: LocalProtocol) -> list[int]:
@@ -247,12 +263,10 @@ def answer(
         )
     if any(key.count("\t") != len(cell) - 1 for key, cell in zip(keys, cells, strict=True)):
         raise InputError("labels must not contain tabs, got some that do; replace them")
-    given = memory.answers
-    new = [place for place, key in enumerate(keys) if key not in given]
-    symbols = drawn([values[place] for place in new], protocol)
-    given |= {keys[place]: int(symbol) for place, symbol in zip(new, symbols, strict=True)}
-    if new:
-        memory.save()
+    with memory.held() as given:
+        new = [place for place, key in enumerate(keys) if key not in given]
+        symbols = drawn([values[place] for place in new], protocol)
+        given |= {keys[place]: int(symbol) for place, symbol in zip(new, symbols, strict=True)}
     return sorted(zip(cells, (given[key] for key in keys), strict=True)), len(new)
 
 
@@ -293,9 +307,8 @@ def write_rows(
         raise InputError(f"--out must end in .csv for this client, got {path.name}; rename it")
 
     def write(file: Any) -> None:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow([*modes, value + SUFFIX])
-        rows.writerows([*cell, symbol] for cell, symbol in answers)
+        header = [*modes, value + SUFFIX]
+        csv.writer(file, lineterminator="\n").writerows([header, *([*cell, str(symbol)] for cell, symbol in answers)])
 
     write_aside(path, write)
 
@@ -317,16 +330,10 @@ def write_aside(path: str | os.PathLike[str], write: Callable[[Any], object]) ->
     return target
 
 
-def _number(found: Any) -> float:
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise TypeError(f"{found!r} is no number")
-    return float(found)
-
-
-def _whole(found: Any) -> int:
-    if type(found) is not int:
-        raise TypeError(f"{found!r} is no whole number")
-    return found
+def _number(found: Any, kind: type = float) -> Any:
+    if type(found) not in (int, kind):
+        raise TypeError(f"{found!r} is no {kind.__name__}")
+    return kind(found)
 
 
 def _names(found: str) -> list[str]:
@@ -342,7 +349,7 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the client; `tensorveil randomize` has the same."""
-    found = argparse.ArgumentParser(description=DESCRIPTION, epilog=EPILOG)
+    found = argparse.ArgumentParser(description=DESCRIPTION)
     found.add_argument("input", type=Path, help="your own values: CSV, TSV or Parquet (this file alone: CSV, TSV)")
     found.add_argument("--modes", required=True, type=_names, help="columns that are the modes, e.g. user,film")
     found.add_argument("--value", required=True, help="column of the values")
@@ -368,20 +375,14 @@ def run(asked: argparse.Namespace, read: Callable[..., Any], write: Callable[...
     answers, new = answer(cells, values, protocol, memory, drawn)
     write(asked.out, asked.modes, asked.value, answers, protocol.sha256)
     if asked.json:
-        facts: dict[str, Any] = {"out": str(asked.out), "answers": len(answers), "new": new}
-        facts |= {
-            "epsilon_per_answer": protocol.epsilon,
-            "protocol": protocol.sha256,
-            "memory": None if asked.forget else str(path),
-        }
-        return json.dumps(facts, indent=1)
-    lines = [
-        f"wrote {len(answers):,} answers to {asked.out}, {new:,} of them new",
-        f"each new answer costs epsilon {protocol.epsilon:g}; a person who gave m answers has spent m times that",
-    ]
-    if memory is not None:
-        lines.append(f"remembered in {path}: keep it, so that a question asked again costs nothing more")
-    return "\n".join(lines)
+        told = (str(asked.out), len(answers), new, protocol.epsilon, protocol.sha256, memory and str(path))
+        names = ("out", "answers", "new", "epsilon_per_answer", "protocol", "memory")
+        return json.dumps(dict(zip(names, told, strict=True)), indent=1)
+    kept = f"\nremembered in {path}: keep it, so that a question asked again costs nothing more" if memory else ""
+    return (
+        f"wrote {len(answers):,} answers to {asked.out}, {new:,} of them new\n"
+        f"each new answer costs epsilon {protocol.epsilon:g}; a person who gave m answers has spent m times that{kept}"
+    )
 
 
 def main(

@@ -1,6 +1,7 @@
 """Checks of what a certificate says in words: they must follow from its facts, by the rules of this software."""
 
 from tensorveil.data.features import PublicInput
+from tensorveil.data.shards import WHOLE
 from tensorveil.mechanisms.base import checked_by_code, trusted_features, trusted_to_the_caller
 from tensorveil.mechanisms.local.answers import checked_locally, trusted_locally
 from tensorveil.privacy.accounting.events import SampledGaussianEvent
@@ -92,6 +93,11 @@ def unit(certificate: Certificate) -> str:
         certificate.contributions is None or request.unit.coordinates_public,
         "the numbers of observations per index are stated, but they are not public under this unit",
     )
+    need(
+        certificate.contributions is None
+        or tuple(one.mode for one in certificate.contributions) == certificate.mode_names,
+        "the numbers of observations per index are not those of all modes, in their order",
+    )
     return told
 
 
@@ -143,7 +149,8 @@ def words(certificate: Certificate) -> str:
         need(found == made, f"{name} is not the text that this software writes for such a release; it was changed")
     local = certificate.local is not None
     checked = checked_locally(request) if local else checked_by_code(request)
-    need(certificate.assumptions_checked == checked, "assumptions_checked does not list what the code checks")
+    listed = certificate.assumptions_checked
+    need(listed in (checked, (*checked, WHOLE)), "assumptions_checked does not list what the code checks")
     given = [PublicInput(one.mode, one.name, one.columns, one.sha256) for one in certificate.public_inputs]
     need({one.mode for one in given} <= set(certificate.mode_names), "public_inputs must be of the tensor's modes")
     stated = trusted_locally(request) if local else trusted_to_the_caller(request)

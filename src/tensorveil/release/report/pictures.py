@@ -109,11 +109,11 @@ def slice_group(release: Release, hidden: Collection[int] = ()) -> Group | None:
     note = "Shown are " + "; ".join(rules) + "."
     fixed = {mode: _middle(release, mode) for mode in others}
     varied: list[dict[int, int]] = [fixed]
-    if others:
+    if others and others[0] not in hidden:  # no person is picked out
         picks, rule = _spread(release, others[0])
         varied = [{**fixed, others[0]: pick} for pick in picks]
         note += f" One map each for {rule}."
-    if others[1:]:
+    if others[1:] or (others and others[0] in hidden):
         note += " The remaining modes are held at the label of middle rank."
     note += " All maps share one colour scale."
     maps = [_predicted(release, rows, columns, chosen[rows][0], chosen[columns][0], where) for where in varied]
@@ -123,7 +123,7 @@ def slice_group(release: Release, hidden: Collection[int] = ()) -> Group | None:
         names = [_map_names(release, mode, chosen[mode][0], mode in hidden) for mode in (rows, columns)]
         at = ", ".join(
             f"{clean(release.mode_names[mode])} "
-            + ("of middle rank" if mode in hidden and len(varied) == 1 else _bare(release, mode, index, mode in hidden))
+            + ("of middle rank" if mode in hidden else _bare(release, mode, index))
             for mode, index in sorted(where.items())
         )
         caption = f"{clean(release.mode_names[rows])} (rows) by {clean(release.mode_names[columns])} (columns)"
