@@ -31,6 +31,7 @@ ROOMS = {
     "sklearn": "an estimator of scikit-learn, each of whose fits is a release",
     "audit": "replays against neighbours, and lower bounds on epsilon by attack",
     "demo": "the demonstration",
+    "app": "the browser app, which runs the command line and shows releases",
     "cli": "the command line; `local/` for local privacy, `releases/` for commands that read a finished release",
     "__main__": "`python -m tensorveil`",
 }

@@ -1,5 +1,6 @@
 """Progress where no bar can be drawn: a line now and then, with an honest time left."""
 
+import json
 import re
 import time
 
@@ -40,3 +41,18 @@ def test_in_a_log_there_is_a_line_every_few_seconds_and_none_after_the_end(monke
     assert re.fullmatch(r"sweeps 2 of 9, 0:0\d so far, about 0:\d\d left for sweeps", lines[-1])
     time.sleep(0.2)
     assert capsys.readouterr().err == ""
+
+
+def test_a_program_gets_reports_as_lines_of_json_the_first_and_last_of_each_task_among_them(monkeypatch, capsys):
+    monkeypatch.setenv("TENSORVEIL_PROGRESS", "json")
+    monkeypatch.setattr(console, "REPORT_EVERY", 1000.0)
+    with progress_bar() as progress:
+        for done in range(10):
+            progress("sweeps", done, 9)
+        progress("writing", 0, 1)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["task"], line["done"], line["total"]) for line in lines] == [
+        ("sweeps", 0, 9),
+        ("sweeps", 9, 9),
+        ("writing", 0, 1),
+    ]

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tensorveil import __version__
+from tensorveil.app.command import app as browser_app
 from tensorveil.cli.audit import audit
 from tensorveil.cli.complete import complete
 from tensorveil.cli.data.advise import advise
@@ -65,6 +66,7 @@ app.command(cls=OptionCommand, short_help="Compare two releases side by side.")(
 app.command(cls=OptionCommand, short_help="Design how clients randomize values where no server is trusted.")(protocol)
 app.command(cls=OptionCommand, short_help="Attack a mechanism and try to refute its stated epsilon.")(audit)
 app.command(cls=OptionCommand, short_help="Run the whole workflow on synthetic taxi trips.")(demo)
+app.command("app", cls=OptionCommand, short_help="Make and explore releases in a browser.")(browser_app)
 app.add_typer(ledger_app, name="ledger")
 
 

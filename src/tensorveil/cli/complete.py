@@ -116,15 +116,13 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         features=job.features,
     )
     say(str(planned), aside=as_json)
-    if isinstance(mechanism, LocalAnswers):
-        say(str(expected_of(mechanism.protocol)), aside=as_json)
-    else:
-        say(outlook(planned), aside=as_json)
+    expected = str(expected_of(mechanism.protocol)) if isinstance(mechanism, LocalAnswers) else outlook(planned)
+    say(expected, aside=as_json)
     if isinstance(observations, Sharded):
         say(traffic(planned, observations), aside=as_json)
     if plan_only or job.out is None:
         if as_json:
-            print_json(_told(planned))
+            print_json(_told(planned) | {"expected": expected})
         return
     check_space(job.out, needed_space(planned, observations.labels))
     with _engine(job, observations) as engine, progress_bar() as progress:
@@ -149,7 +147,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         say("Not for publication.", aside=as_json)
     say(f"{seconds:.1f} s; wrote {job.out}: open {job.out / 'report.html'}", aside=as_json)
     if as_json:
-        found = {**_told(planned), "status": release.guarantee.status}
+        found = {**_told(planned), "expected": expected, "status": release.guarantee.status}
         found |= {"publishable": release.guarantee.publishable, "out": str(job.out), "seconds": round(seconds, 3)}
         print_json(found)
 

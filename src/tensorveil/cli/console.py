@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +14,8 @@ from typing import Any, Literal
 import typer
 
 LINE_EVERY = 10.0  # seconds, where no bar can be drawn
+REPORT_EVERY = 0.2  # seconds between reports for programs
+FOR_PROGRAMS = "TENSORVEIL_PROGRESS"  # environment variable: "json" makes every report a line of JSON
 
 Advance = Callable[[str, int, int], None]
 
@@ -22,9 +25,12 @@ def progress_bar(threads: bool = True) -> Iterator[Advance]:
     """A function (task, done, total) that shows progress on standard error inside the `with` block.
 
     In a terminal it draws a bar; in a log file or a pipe it writes a line every ten seconds. Without `threads` the bar
-    moves at reports only, and no lines are written.
+    moves at reports only, and no lines are written. A program that starts the command line, such as the browser app,
+    sets TENSORVEIL_PROGRESS=json and gets the reports as lines of JSON.
     """
-    if sys.stderr.isatty():
+    if os.environ.get(FOR_PROGRAMS) == "json":
+        yield _Reports()
+    elif sys.stderr.isatty():
         with _bar(threads) as advance:
             yield advance
     elif threads:
@@ -64,6 +70,19 @@ def _lines() -> Iterator[Advance]:
     finally:
         ended.set()
         writer.join()
+
+
+class _Reports:
+    """Writes reports as lines of JSON: the first and the last of each task, and others a few times per second."""
+
+    def __init__(self) -> None:
+        self._task, self._last = "", -REPORT_EVERY
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what != self._task or done >= total or now - self._last >= REPORT_EVERY:
+            self._task, self._last = what, now
+            typer.echo(json.dumps({"task": what, "done": done, "total": total}), err=True)
 
 
 class Pace:

@@ -78,6 +78,33 @@ def open_source(path: Any, format: Any, asked: Asked) -> Reading:
         raise InputError(f"path must be a readable file, got an error ({error.strerror}); check its rights") from error
 
 
+def column_names(path: Any, format: str | None = None) -> tuple[str, ...] | None:
+    """Names of the columns of a CSV, TSV or Parquet file, from its header alone; None for formats without names.
+
+    A first line that looks like data is refused, so that no value is taken for a name and shown.
+    """
+    place, kind = _place(path, format)
+    try:
+        if kind in DELIMITERS:
+            names = text_files.open_text(place, DELIMITERS[kind], None).names
+        elif kind == "parquet":
+            from pyarrow import dataset
+
+            names = tuple(dataset.dataset(str(place), format="parquet", partitioning="hive").schema.names)
+        else:
+            return None
+    except pa.ArrowException as error:
+        raise InputError(f"{place.name} must be a Parquet file, got something else; write it again") from error
+    except OSError as error:
+        raise InputError(f"path must be a readable file, got an error ({error.strerror}); check its rights") from error
+    if kind in DELIMITERS and text_files.look_like_data(names):
+        raise InputError(
+            f"the first line of {place.name} must hold the names of the columns, got names that look like numbers; "
+            "if the file has no header, give columns"
+        )
+    return names
+
+
 def _place(path: Any, format: Any) -> tuple[Path, str]:
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(

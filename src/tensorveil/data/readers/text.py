@@ -266,9 +266,14 @@ def places(word: str, numbers: Sequence[int], count: int) -> str:
 
 def shown_names(names: Sequence[str]) -> str:
     """Names of columns for a message, unless some are numbers: then they may be the first row of the data."""
-    if any(re.search(r"(^|[\s,;|])[+-]?\d+(\.\d*)?([\s,;|]|$)", name) for name in names):
+    if look_like_data(names):
         return "[names that look like numbers: if the file has no header, give columns]"
     return str(list(names)[:50])
+
+
+def look_like_data(names: Sequence[str]) -> bool:
+    """Whether some names are numbers, as in a first row of data that was taken for a header."""
+    return any(re.search(r"(^|[\s,;|])[+-]?\d+(\.\d*)?([\s,;|]|$)", name) for name in names)
 
 
 def _rows(count: int) -> str:

@@ -1,0 +1,1 @@
+"""The browser app: the command line's jobs, ledger and releases on a page that this computer alone can open."""
