@@ -24,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 EMPTIER = 8.0  # an atom's cell holds this many times what either neighbour holds
 RARE = 0.03  # share of the mass, and of the variance, that may be lost by taking the nearest atom for other values
-FEWEST_LEVELS = 4
+FEWEST_LEVELS = 5  # odd: with four, the five stars of small tables lay on edges, and predictions were half a star low
 POWERS = tuple(np.linspace(1.0, 0.5, 6).tolist())  # from no link to the root, which makes the spread of counts even
 LINK_LEVELS = 32  # of equal mass, to choose the power by
 MISSED = 10.0  # errors of a mass: 5 may lie unseen (marginal.py, "price"), two spreads away
