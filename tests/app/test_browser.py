@@ -48,18 +48,19 @@ def opened(chromium, tmp_path):
     command = [sys.executable, "-u", "-m", "tensorveil", "app", str(folder), "--no-browser", "--upload-limit", "1"]
     environment = {**os.environ, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        address = next(line.strip() for line in process.stdout if "http://" in line)
-        context = chromium.new_context(viewport={"width": 1280, "height": 900})
-        page, requests, frames = context.new_page(), [], []
-        page.set_default_timeout(WAIT)
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: frames.append(str(frame))))
-        page.goto(address)
-        page.wait_for_selector("#unit")
-        yield Opened(page, folder, requests, frames, temporary, process)
-        context.close()
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
+        try:
+            address = next(line.strip() for line in process.stdout if "http://" in line)
+            with chromium.new_context(viewport={"width": 1280, "height": 900}) as context:
+                page, requests, frames = context.new_page(), [], []
+                page.set_default_timeout(WAIT)
+                page.on("request", lambda request: requests.append(request.url))
+                page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: frames.append(str(frame))))
+                page.goto(address)
+                page.wait_for_selector("#unit")
+                yield Opened(page, folder, requests, frames, temporary, process)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
 
 
 @pytest.fixture

@@ -74,6 +74,7 @@ def _serve(workspace: Workspace, port: int, upload_limit: int, browser: bool) ->
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HERE, port))
+            listener.listen()  # a browser that is faster than the server waits
         except OSError as error:
             raise InputError(f"port must be a free one, got {port} ({error.strerror}); choose another") from error
         guard = Guard(application(workspace, upload_limit), listener.getsockname()[1], upload_limit)
