@@ -15,6 +15,7 @@ from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.release.certificate.certificate import Certificate
 from tensorveil.release.report import pictures, report
 from tensorveil.release.report.report import report_html
+from tensorveil.release.report.variation import level_and_unit
 
 NAMES = ("user", "film", "day")
 VOID = {"meta", "br", "img", "link", "input"}
@@ -510,3 +511,21 @@ def test_modes_of_time_are_lines(name, labels):
     assert drawings
     first, last = ("0", "3") if labels is None else (labels[0], labels[-1])
     assert all(text.startswith(f"A line from {first} to {last}") for text in drawings)
+
+
+def test_offsets_and_level_of_latent_models_are_in_units_of_the_values():
+    """Against averages of the predictions: draws live on a latent scale, where a number is not a number of stars."""
+    rng = np.random.default_rng(3)
+    where = np.argwhere(np.ones((40, 30)))
+    means = 3 + rng.normal(0, 0.7, 40)[where[:, 0]] + rng.normal(0, 0.3, 30)[where[:, 1]]
+    stars = np.clip(np.round(means + rng.normal(0, 0.5, len(where))), 1, 5)
+    release = tv.complete(tv.Observations(where, stars, (40, 30)), tv.CP(1), tv.Bounds(1, 5), "value", 20.0, seed=1)
+    assert release.model.draws is not None
+    predicted = release.predict(where).reshape(40, 30)
+    level, _ = level_and_unit(release.model)
+    assert level == pytest.approx(predicted.mean(), abs=0.02)
+    for mode in (0, 1):
+        effects = predicted.mean(axis=1 - mode)
+        offsets = pictures._offsets(release, mode)
+        slope = np.polyfit(offsets - offsets.mean(), effects - effects.mean(), 1)[0]
+        assert 0.8 < slope < 1.25

@@ -16,6 +16,7 @@ from tensorveil.models.factor_model import FactorModel
 from tensorveil.release.cells.labels import indices_of
 from tensorveil.release.certificate.certificate import Certificate
 from tensorveil.release.report.plots import clean, times_of
+from tensorveil.release.report.variation import level_and_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,7 @@ def plot_offsets(release: Release, mode: int | str, ax: Axes | None = None) -> A
         raise InputError(
             f"mode must have offsets to be drawn, got {release.mode_names[number]!r} without; take another"
         )
-    offsets = part * (release.model.high - release.model.low) / 2
+    offsets = part * level_and_unit(release.model)[1]
     axes = _axes(ax)
     times = times_of(release.labels[number])
     if times is not None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tensorveil.arrays import Floats, Integers
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.release.report.plots import Drawing, bar_plot, clean, heat_map, line_plot, short, times_of
+from tensorveil.release.report.variation import level_and_unit
 
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
@@ -193,7 +194,7 @@ def _offsets(release: Release, mode: int) -> Floats | None:
     part = model.offsets.modes[mode]
     if part is None or not part.any():
         return None
-    return part * (model.high - model.low) / 2
+    return part * level_and_unit(model)[1]
 
 
 def _strengths(release: Release, mode: int) -> Floats:
@@ -207,16 +208,16 @@ def _strengths(release: Release, mode: int) -> Floats:
     for number, factor in enumerate(factors.factors):
         gram = factor.T @ factor / len(factor)
         grams.append(np.eye(factor.shape[1]) if number == release.withheld_mode else gram)
-    width = (release.model.high - release.model.low) / 2
+    unit = level_and_unit(release.model)[1]
     if factors.core is None:
-        return np.asarray(width * np.sqrt(np.prod([np.diag(gram) for gram in grams], axis=0)))
+        return np.asarray(unit * np.sqrt(np.prod([np.diag(gram) for gram in grams], axis=0)))
     moved = factors.core
     for number, gram in enumerate(grams):
         if number != mode:
             moved = np.moveaxis(np.tensordot(gram, moved, axes=(1, number)), 0, number)
     rest = tuple(number for number in range(factors.order) if number != mode)
     squares = np.sum(factors.core * moved, axis=rest) * np.diag(grams[mode])
-    return np.asarray(width * np.sqrt(np.maximum(squares, 0)))
+    return np.asarray(unit * np.sqrt(np.maximum(squares, 0)))
 
 
 def _height(release: Release, mode: int) -> Floats:

@@ -18,7 +18,7 @@ from tensorveil.release.certificate.certificate import Certificate
 from tensorveil.release.report import meaning
 from tensorveil.release.report.pictures import mode_groups, slice_group
 from tensorveil.release.report.plots import clean, curve_plot, short
-from tensorveil.release.report.variation import sentence
+from tensorveil.release.report.variation import level_and_unit, sentence
 
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
@@ -109,8 +109,7 @@ def _facts(release: Release, certificate: Certificate, hidden: Collection[int]) 
     names = certificate.mode_names
     level = None
     if release.model.clipped:
-        low, high = release.model.low, release.model.high
-        level = short(min(max(low + (high - low) / 2 * (1 + release.model.offsets.mean), low), high))
+        level = short(level_and_unit(release.model)[0])
     withheld = None if certificate.personalize is None else certificate.personalize.mode_name
     plain = [words for title, words in MECHANISMS.items() if title in certificate.mechanism]
     return {

@@ -32,6 +32,23 @@ def variation_of(model: Completion) -> dict[str, Any] | None:
     return variation(_rounded(predictions), None if values is None else _rounded(values), model.low, model.high)
 
 
+def level_and_unit(model: Completion) -> tuple[float, float]:
+    """The overall level of the predictions, and how far values move where offsets and components move by one.
+
+    With posterior draws the sum of offsets and components is a latent number, and values are a curve of it. The level
+    is then the mean over some cells, and the unit the slope of the curve there, by least squares.
+    """
+    width = (model.high - model.low) / 2
+    if model.draws is None:
+        return min(max(model.low + width * (1 + model.offsets.mean), model.low), model.high), width
+    cells = _cells(model.shape).astype(np.uint32)
+    latent = model.draws.latent_means(cells, model.offsets).mean(axis=0)
+    values = model.low + width * (1 + model.draws.predict(cells, model.offsets))
+    apart = latent - latent.mean()
+    square = float(apart @ apart)
+    return float(values.mean()), float(apart @ values) / square if square > 0 else 0.0
+
+
 def variation(predictions: float, values: float | None, low: float, high: float) -> dict[str, Any]:
     """Both numbers, and whether the predictions are nearly constant."""
     limit = OF_RANGE * (high - low) if values is None else math.sqrt(EXPLAINED) * values
