@@ -27,7 +27,6 @@ ROUND = (5.0, 2.5, 2.0, 1.0)  # a lattice has a spacing of one of these times a 
 CELLS_APART = 3  # a lattice shows if its points are this many cells apart
 POINT = 0.003  # chance that noise alone tells of a lattice, or gives mass to a point that has none
 FINER_PRICE = 2 * math.log(10)  # of a finer lattice: there are about ten
-CLEAR = 0.05  # chance that noise alone makes a point part of the seen range, rather than of a tail
 TAIL_AMOUNTS, TAIL_LENGTHS = 40, 12  # places of the grid on which tails have their posterior
 MERGED = 1e-4  # of the variance, that may be lost when two points are taken for one level
 SURE_TOTAL = 1e-3  # standard error of a total that is public, in values
@@ -159,19 +158,21 @@ def _fitted(stages: Sequence[Counted], places: Floats, total: float | None) -> L
         cost = float(
             scipy.optimize.nnls(held[:, priced] / errors[:, None], counts / errors)[1] ** 2 + price * priced.sum()
         )
-    clear = np.flatnonzero(squares > min(stage.price(CLEAR)[0] for stage in stages))
+    clear = np.flatnonzero(priced)
     if len(clear) == 0:
         return Lattice(places, _normalised(amounts[group] / size[group]), cost)
     first, last = clear[0], clear[-1]
     inner = (group >= first) & (group <= last)
-    masses = np.where(inner, np.maximum(amounts / size, 0.5 / size)[group], 0.0)
+    masses = np.where(inner, np.maximum((amounts / size)[group], 0.5 / inner.sum()), 0.0)
     left = counts - held @ np.bincount(group, masses)
+    numbers = np.flatnonzero(inner)
+    spread = math.sqrt(float(np.cov(numbers, aweights=masses[inner], ddof=0))) if len(numbers) > 1 else 0.0
     for tail, nearest in (
         (np.flatnonzero(group > last), masses[group == last][-1]),
         (np.flatnonzero(group < first)[::-1], masses[group == first][0]),
     ):
         if len(tail):
-            fall = _tail(held[:, group[tail]], left, errors, float(nearest))
+            fall = _tail(held[:, group[tail]], left, errors, float(nearest), max(spread, 1.0))
             masses[tail] = np.where(np.cumsum(fall[::-1])[::-1] < 0.5, 0.0, fall)  # below half a value is none
     return Lattice(places, _normalised(masses), cost)
 
@@ -180,10 +181,11 @@ def _normalised(masses: Floats) -> Floats:
     return masses / masses.sum() if masses.any() else np.full(len(masses), 1 / len(masses))
 
 
-def _tail(held: Floats, counts: Floats, errors: Floats, nearest: float) -> Floats:
+def _tail(held: Floats, counts: Floats, errors: Floats, nearest: float, usual: float) -> Floats:
     """Posterior means of masses that fall off geometrically beyond the last clear point, whose mass is `nearest`.
 
-    The logs of their sum, from half a value, and of their mean distance, from a fifth of a point, have even priors.
+    The log of their sum has an even prior, from half a value. Their mean distance has a half-Cauchy prior, whose scale
+    is the spread of the points that are seen, not that of the bounds: these may be far too wide.
     """
     number = held.shape[1]
     lengths = np.geomspace(0.2, max(number / 2, 1.0), TAIL_LENGTHS)
@@ -193,6 +195,7 @@ def _tail(held: Floats, counts: Floats, errors: Floats, nearest: float) -> Float
     seen = (shapes @ held.T) / errors
     against, square = seen @ (counts / errors), (seen**2).sum(axis=1)
     fits = amounts * against[:, None] - amounts**2 * square[:, None] / 2
+    fits += (np.log(lengths) - np.log1p((lengths / usual) ** 2))[:, None]
     fits = np.where(amounts * shapes[:, :1] <= max(nearest, 0.5), fits, -np.inf)
     chances = np.exp(fits - fits.max())
     chances /= chances.sum()
