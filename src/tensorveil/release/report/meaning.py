@@ -19,7 +19,7 @@ STRENGTHS = (
 )
 SCALE_SOURCE = (
     "The bounds at 1 and 10 are those of Ponomareva et al., “How to DP-fy ML”, Journal of Artificial Intelligence "
-    "Research 77 (2023), section 5.2 (arXiv:2303.00654): strong up to 1, reasonable in practice up to 10, weak beyond. "
+    "Research 77 (2023) (arXiv:2303.00654): strong up to 1, reasonable in practice up to 10, weak beyond. "
     "The bound at 3 is ours, as is the word weak from there on."
 )
 ABOUT = (
