@@ -64,7 +64,7 @@ class SumPerturbation(Mechanism):
     that are smaller than the noise, down to the private mean.
 
     The marginal of the values is released first. It gives a scale on which values are latent scores with a normal law.
-    The total of the values follows, then the sums of scores of one mode after the other, smallest first, less what is
+    The total of the values follows, then the sums of scores of one mode after the other, by their size, less what is
     known from earlier ones. If the noise allows, the sums of one mode are split by groups of indices of another mode
     (similar in offset, count and features, or all indices of a small mode), which gives factors. At last, scores are
     summed by the sum of all offsets, which tells how values follow it. Shares of the budget and the split follow from
