@@ -123,7 +123,7 @@ def edit(*path, value):
         ("pure", edit("model", "ranks", value=[3, 3, 3]), {"model"}),
         ("pure", edit("mode_names", 0, value="person"), {"labels"}),
         ("pure", edit("contributions", 0, "mode", value="film"), {"unit"}),
-        ("pure", edit("variation", "predictions", value=lambda x: x / 2), {"model"}),
+        ("pure", edit("variation", "predictions", value=lambda x: x / 2 + 1), {"model"}),
         ("drawn", edit("variation", "values", value=lambda x: x / 2), {"model"}),
         ("pure", edit("variation", "nearly_constant", value=lambda x: not x), {"model"}),
         ("joint", edit("variation", value={"predictions": 1.0, "values": None, "nearly_constant": False}), {"model"}),
