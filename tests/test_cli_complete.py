@@ -134,8 +134,9 @@ def test_public_levels_cost_nothing_to_find(ratings, tmp_path):
 
 
 def test_an_infinite_epsilon_gives_a_model_that_is_marked_as_not_private(ratings, tmp_path):
-    status, output, _ = run(*options(ratings, tmp_path / "out", epsilon="inf"))
+    status, output, _ = run(*options(ratings, tmp_path / "out", "--title", "Films of a club", epsilon="inf"))
     assert status == 0
+    assert "Films of a club" in (tmp_path / "out" / "report.html").read_text()
     assert "No privacy" in output
     assert "NOT private" in output
     certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())

@@ -176,7 +176,7 @@ def _without_privacy(
                 ledger=ledger,
                 dataset=job.dataset,
             )
-            release.save(job.out)
+            release.save(job.out, job.about)
         facts["out"] = str(job.out)
         say(f"wrote {job.out}, which is NOT private: for comparison inside your organisation only", aside=as_json)
     if as_json:
