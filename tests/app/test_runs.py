@@ -3,11 +3,14 @@
 import csv
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -221,3 +224,18 @@ def test_without_shiny_the_command_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "shiny", None)
     error = CliRunner().invoke(cli.app, ["app"]).exception
     assert str(error) == "shiny must be installed for the browser app, but is not; run pip install 'tensorveil[app]'"
+
+
+def test_ctrl_c_is_how_the_app_ends_and_no_failure(tmp_path):
+    pytest.importorskip("shiny", reason="shiny is not installed: pip install 'tensorveil[app]'")
+    command = [sys.executable, "-u", "-m", "tensorveil", "app", str(tmp_path / "releases"), "--no-browser"]
+    listening = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **listening) as process:
+        address = next(line.strip() for line in process.stdout if "http://" in line)
+        page = HTTPConnection(urlsplit(address).netloc)
+        page.request("GET", "/")
+        page.getresponse()  # of whatever status: the page is served
+        process.send_signal(signal.SIGINT)
+        said, wrong = process.communicate()
+    assert (process.returncode, wrong) == (0, "")
+    assert "stopped; uploads are deleted" in said

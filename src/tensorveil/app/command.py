@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import tempfile
 import webbrowser
@@ -55,11 +56,15 @@ def app(
     workspace = Workspace(folder, ledger)
     before = tempfile.tempdir
     tempfile.tempdir = str(workspace.temporary)  # where uploads are written as they arrive
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is no failure of this command
     try:
         _serve(workspace, port, upload_limit * 10**6, browser)
     except KeyboardInterrupt:
         pass  # the usual end
     finally:
+        signal.signal(signal.SIGINT, interrupt)
         tempfile.tempdir = before
         ended = workspace.close()
     typer.echo("stopped; uploads are deleted" if ended is None else f"{ended.title}: {ended.text}")
