@@ -105,21 +105,22 @@ def test_rows_of_the_earlier_release_are_matched_by_label(may):
 
 
 def test_from_files(tmp_path):
-    def write(path, data):
+    def write(path, data, user="user"):
         rows = [
             ",".join([*(data.labels[mode][index] for mode, index in enumerate(cell)), f"{value:.3f}"])
             for cell, value in zip(data.coordinates, data.values, strict=True)
         ]
-        path.write_text("\n".join(["user,film,day,rating", *rows]) + "\n")
+        path.write_text("\n".join([f"{user},film,day,rating", *rows]) + "\n")
         return path
 
     run = CliRunner().invoke
     first = write(tmp_path / "may.csv", month(MAY))
     asked = ["--modes", "user,film,day", "--value", "rating", "--bounds", "1", "5", "--unit", "value", "--rank", "2"]
     assert run(app, ["complete", str(first), *asked, "--epsilon", "2", "--out", str(tmp_path / "MAY")]).exit_code == 0
-    second = write(tmp_path / "june.csv", month(JUNE, 1, users=14))  # two more users
+    second = write(tmp_path / "june.csv", month(JUNE, 1, users=14), "name")  # two more users
     folder = tmp_path / "JUNE"
-    options = ["--epsilon", "3", "--time", "day", "--out", str(folder), "--json"]
+    renamed = ["--modes", "user=name,film,day"]
+    options = ["--epsilon", "3", "--time", "day", "--out", str(folder), "--json", *renamed, "--title", "Films in June"]
     result = run(app, ["update", str(tmp_path / "MAY"), str(second), *options])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
@@ -128,11 +129,17 @@ def test_from_files(tmp_path):
     release = tv.Release.load(folder)
     assert release.shape[0] == 14
     assert run(app, ["verify", str(folder)]).exit_code == 0
-    later = read_later(tv.Release.load(tmp_path / "MAY"), second, 2)
+    assert "<h1>Films in June</h1>" in (folder / "report.html").read_text()
+    later = read_later(
+        tv.Release.load(tmp_path / "MAY"), second, 2, modes={"user": "name", "film": "film", "day": "day"}
+    )
     assert later.labels[0].tolist()[:12] == tv.Release.load(tmp_path / "MAY").labels[0].tolist()
     result = run(app, ["update", str(tmp_path / "MAY"), str(second), "--epsilon", "3", "--out", str(tmp_path / "X")])
     assert isinstance(result.exception, tv.InputError)
     assert "time must name the mode" in str(result.exception)
+    swapped = ["--modes", "film,user=name,day", "--time", "day", "--epsilon", "3", "--out", str(tmp_path / "X")]
+    result = run(app, ["update", str(tmp_path / "MAY"), str(second), *swapped])
+    assert "modes must be ['user', 'film', 'day'], as in the release" in str(result.exception)
 
 
 def films(chosen, days, seed=0):

@@ -1,35 +1,27 @@
 """`tensorveil update`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tensorveil.cli.job import ABOUT, parsed_options, signature_with
+
+SHARED = ("delta", "labels", "modes", "ledger", "dataset", "format", "columns", "duplicates", "seed", *ABOUT)
+
 
 def update(
+    *,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the earlier release.")],
     new: Annotated[Path, typer.Argument(metavar="NEW", help="Later observations: CSV, TSV or Parquet, same columns.")],
     epsilon: Annotated[float, typer.Option(help="The privacy budget of the later data.")],
     out: Annotated[Path, typer.Option(help="The folder to create.")],
-    delta: Annotated[float, typer.Option(help="0 for pure privacy, or for example 1e-6.")] = 0.0,
     time: Annotated[
         str | None,
         typer.Option(help="The mode that splits earlier from later data. Default: the one that holds binned times."),
     ] = None,
-    labels: Annotated[
-        list[str] | None, typer.Option(help="MODE=FILE, where FILE lists the public labels, one per line.")
-    ] = None,
-    ledger: Annotated[Path | None, typer.Option(help="The ledger that pays for the release.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="The data set's name in the ledger.")] = None,
-    format: Annotated[str | None, typer.Option(help="csv, tsv or parquet. Default: taken from the file name.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Column names, for a file without a header.")] = None,
-    duplicates: Annotated[
-        str, typer.Option(help="What to do with several values in one cell: error, keep or mean.")
-    ] = "error",
-    seed: Annotated[
-        int | None, typer.Option(help="Seed for experiments, if the earlier release has one. Not for publication.")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
+    **options: Any,
 ) -> None:
     """Release later data, starting from an earlier release. Unit, bounds and model are those of the earlier one.
 
@@ -43,39 +35,43 @@ def update(
     """
     from tensorveil.cli.console import print_json, progress_bar, say
     from tensorveil.errors import InputError
+    from tensorveil.release.certificate.records import checked_about
     from tensorveil.release.ledger.ledger import Ledger
     from tensorveil.release.ledger.paying import counted_as_spent
     from tensorveil.release.release import Release
-    from tensorveil.release.saving import check_target
+    from tensorveil.release.saving import check_space, check_target
     from tensorveil.release.updates.update import read_later, time_mode
     from tensorveil.release.updates.update import update as release_later
 
-    if (ledger is None) != (dataset is None):
+    given = parsed_options(options)
+    if ("ledger" in given) != ("dataset" in given):
         raise InputError("--ledger and --dataset must be given together, got only one of them; add the other")
+    about = {name: given[name] for name in ABOUT if name in given}
+    checked_about(about)
     check_target(out)
     earlier = Release.load(directory)
-    given = dict(part.partition("=")[::2] for part in labels or [])
-    if not all(name and file for name, file in given.items()):
-        raise InputError(f"--labels must be MODE=FILE, once per mode, got {labels}; correct it")
-    files = {name: Path(file) for name, file in given.items()}
-    names = None if columns is None else columns.split(",")
+    if "people" in about and about["people"] not in earlier.mode_names:
+        raise InputError(f"--people must be one of the modes {list(earlier.mode_names)}, got {about['people']!r}")
     number = time_mode(earlier, time)
-    later = read_later(earlier, new, number, labels=files, format=format, columns=names, duplicates=duplicates)
-    budget = None if ledger is None else Ledger(ledger)
+    read = {name: given[name] for name in ("modes", "format", "columns", "duplicates") if name in given}
+    files = {name: Path(file) for name, file in given.get("labels", {}).items()}
+    later = read_later(earlier, new, number, labels=files, **read)
+    check_space(out, 2 * sum(file.stat().st_size for file in directory.iterdir()))
+    ledger = Ledger(given["ledger"]) if "ledger" in given else None
     with progress_bar() as progress:
         found = release_later(
             earlier,
             later,
             epsilon,
-            delta,
+            given.get("delta", 0.0),
             time=number,
-            seed=seed,
+            seed=given.get("seed"),
             progress=progress,
-            ledger=budget,
-            dataset=dataset,
+            ledger=ledger,
+            dataset=given.get("dataset"),
         )
         with counted_as_spent(found.ledger):
-            found.save(out)
+            found.save(out, about)
     told = found.guarantee
     say(str(told), aside=as_json)
     if as_json:
@@ -92,3 +88,6 @@ def update(
         )
     else:
         say(f"wrote {out}: open {out / 'report.html'}")
+
+
+vars(update)["__signature__"] = signature_with(update, SHARED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from tensorveil.arrays import Floats
 from tensorveil.data.features import Features
 from tensorveil.data.observations import Observations
+from tensorveil.data.readers.columns import Modes
 from tensorveil.data.readers.files import read
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import EARLIER_MODEL, Mechanism, Progress, no_progress
@@ -43,27 +44,32 @@ def read_later(
     path: str | PathLike[str],
     time: int,
     *,
+    modes: Modes | None = None,
     labels: Mapping[str, Any] | None = None,
     format: str | None = None,
-    columns: list[str] | None = None,
+    columns: Sequence[str] | None = None,
     duplicates: str = "error",
 ) -> Observations:
     """Later observations by the labels of a release: its own ones and, where coordinates are public, new ones.
 
     Under `entry` and `slice` other modes have the labels of the release, and those of the time mode must be given.
+    `modes` are columns of the file, {mode: column} where their names are not those of the release's modes.
     """
     unit = Unit.of(Certificate.of(release).unit)
     names, value = list(release.mode_names), release.value_name
+    modes = names if modes is None else modes
+    if list(modes) != names:
+        raise InputError(f"modes must be {names}, as in the release, got {list(modes)}; name columns MODE=COLUMN")
     bins = {name: kind for name, kind in zip(names, release.bins, strict=True) if kind is not None}
     shared = {name: _labels(release, mode) for mode, name in enumerate(names) if mode != time and name not in bins}
     options: dict[str, Any] = {"format": format, "columns": columns, "bins": bins, "duplicates": duplicates}
     if unit.coordinates_public:
-        found = read(path, names, value, labels=labels, **options)
+        found = read(path, modes, value, labels=labels, **options)
         for name, old in shared.items():
             new = found.labels[names.index(name)]
             seen = set(old)
             shared[name] = [*old, *(label for label in (() if new is None else new.tolist()) if label not in seen)]
-    return read(path, names, value, labels={**shared, **(labels or {})}, **options)
+    return read(path, modes, value, labels={**shared, **(labels or {})}, **options)
 
 
 def update(
