@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import PEERS, UNADAPTED, installed
+from speed_peers import PEERS, UNADAPTED, installed
 from workloads import NOISE, SIZES, Workload, workload
 from yardstick import Yardstick, compiler
 
