@@ -59,6 +59,16 @@ def folded(matrix: Floats, mode: int, shape: Sequence[int]) -> Floats:
     return np.moveaxis(matrix.reshape(sizes), 0, mode)
 
 
+def largest_singular_value(tensor: Floats) -> float:
+    """Of all unfoldings."""
+    return max(float(np.linalg.norm(gram(unfolded(tensor, mode)), 2)) for mode in range(tensor.ndim)) ** 0.5
+
+
+def gram(matrix: Floats) -> Floats:
+    """The smaller one of the two Gram matrices."""
+    return matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+
+
 def chosen(
     settings: Sequence[Setting],
     predict: Callable[[Indices, Floats, Indices, Setting], Floats],

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from peers.cells import Floats, checked, dense, folded, unfolded
+from peers.cells import Floats, checked, dense, folded, gram, largest_singular_value, unfolded
 
 THRESHOLD = 0.1  # of the largest singular value of any unfolding
 MOST_PASSES, TOLERANCE = 500, 1e-5  # relative change of the tensor in a pass at which it ends
@@ -30,7 +30,7 @@ def complete(coordinates: Any, values: Any, shape: Sequence[int], asked: Any, se
     tensor, mask = dense("HaLRTC", where, numbers, shape)
     observed = tensor[mask]
     weight = 1 / len(shape)
-    largest = max(np.sqrt(np.linalg.eigvalsh(_gram(unfolded(tensor, mode)))[-1]) for mode in range(len(shape)))
+    largest = largest_singular_value(tensor)
     if not largest:
         return np.zeros(len(wanted))
     penalty = weight / (THRESHOLD * largest)
@@ -60,12 +60,8 @@ def shrunk(matrix: Floats, threshold: float) -> Floats:
     """
     if matrix.shape[0] > matrix.shape[1]:
         return shrunk(matrix.T, threshold).T
-    squares, vectors = np.linalg.eigh(_gram(matrix))
+    squares, vectors = np.linalg.eigh(gram(matrix))
     kept = squares > threshold**2
     scales = 1 - threshold / np.sqrt(squares[kept])
     basis = vectors[:, kept]
     return np.asarray((basis * scales) @ (basis.T @ matrix))
-
-
-def _gram(matrix: Floats) -> Floats:
-    return matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from peers import bgcp, halrtc, trmf
+from peers import bgcp, halrtc, silrtc, tensor_train, trmf
 from scipy.optimize import minimize
 
 import tensorveil as tv
@@ -11,8 +11,10 @@ SHORT = {"rank": 4, "burn_in": 150, "draws": 50}  # enough for these small tenso
 # method, its settings, and the error that is allowed on an exactly low-rank tensor, as a share of the truth's spread
 RECOVERING = {
     "HaLRTC": (halrtc, {}, 1e-3),
+    "SiLRTC": (silrtc, {}, 0.01),  # its threshold ends above zero
     "BGCP": (bgcp, SHORT, 1e-3),
-    "TRMF": (trmf, {"rank": 3}, 0.05),  # ridge penalties shrink
+    "tensor train": (tensor_train, {}, 0.01),  # ridge penalties shrink
+    "TRMF": (trmf, {"rank": 3}, 0.05),  # and the autoregression is not exact
 }
 
 
@@ -76,6 +78,20 @@ def test_halrtc_has_the_least_sum_of_nuclear_norms_that_a_search_finds():
     searched = minimize(norms, np.zeros(3), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9})
     found = halrtc.complete(np.argwhere(seen), tensor[seen], tensor.shape, np.argwhere(~seen))
     np.testing.assert_allclose(found, searched.x, atol=1e-3)
+
+
+def test_a_pass_of_the_tensor_train_never_raises_its_objective_and_cells_are_products_of_matrices(low_rank):
+    tensor, seen = low_rank
+    where = np.argwhere(seen)
+    objectives = []
+    for passes in (1, 2, 4, 8):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tensor_train, "PASSES", passes)
+            cores = tensor_train.fitted(where, tensor[seen], tensor.shape, 3, 0.5, 0)
+        dense = np.einsum("iab,jbc,kcd->ijk", *cores)  # outer ranks are one
+        np.testing.assert_allclose(tensor_train.products(cores, where, range(3))[:, 0, 0], dense[seen], rtol=1e-9)
+        objectives.append(((dense - tensor)[seen] ** 2).sum() + 0.5 * sum((core**2).sum() for core in cores))
+    assert objectives == sorted(objectives, reverse=True)
 
 
 def test_rows_of_bgcp_have_the_law_of_a_bayesian_regression():
@@ -164,9 +180,12 @@ def test_trmf_reads_the_order_of_time_from_its_modes():
 
 def test_tensors_too_large_for_memory_and_wrong_cells_are_refused():
     cells = np.array([[0, 0, 0], [1, 1, 1]])
-    with pytest.raises(ValueError, match="HaLRTC keeps the whole tensor in memory and takes at most 10,000,000 cells"):
-        halrtc.complete(cells, [1.0, 2.0], (1000, 1000, 1000), cells)
-    for method in (halrtc, bgcp, trmf):
+    for name, method in (("HaLRTC", halrtc), ("SiLRTC", silrtc)):
+        with pytest.raises(
+            ValueError, match=f"{name} keeps the whole tensor in memory and takes at most 10,000,000"
+        ):
+            method.complete(cells, [1.0, 2.0], (1000, 1000, 1000), cells)
+    for method, _, _ in RECOVERING.values():
         with pytest.raises(ValueError, match="observed at most once"):
             method.complete(cells[[0, 0]], [1.0, 2.0], (2, 2, 2), cells)
         with pytest.raises(ValueError, match="must lie within the shape"):
