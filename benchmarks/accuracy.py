@@ -1,8 +1,9 @@
 """Accuracy against epsilon: `python benchmarks/accuracy.py [--quick] [--only REGEX]`, or `make accuracy`.
 
 Data x unit x epsilon x method, several seeds each. Ours runs with the defaults of `tensorveil complete`; beside it are
-floors, plain baselines, the paper's algorithms, and peers that are installed. Real data come from the folder that
-TENSORVEIL_DATA names. Noise is seeded, so that a table can be made again; such releases are not for publication.
+floors, plain baselines, the paper's algorithms, and with --peers the methods of others in `peers/`. Real data come from
+the folder that TENSORVEIL_DATA names. Noise is seeded, so that a table can be made again; such releases are not for
+publication.
 
 Rows are appended to a file as they come (results/accuracy.jsonl), and a run whose row of the same version of the code
 is there is not repeated. The page and the pictures beside it are made from that file alone.
@@ -36,12 +37,15 @@ def main() -> None:
     parser.add_argument("--development", action="store_true", help="train halves and other seeds: to make choices")
     parser.add_argument("--tag", help="version to write into rows and to compare with, instead of the code's digest")
     parser.add_argument("--rows", type=Path, help="file of the rows; page and pictures are written beside it")
+    parser.add_argument(
+        "--peers", action="store_true", help="also methods of others: HaLRTC, BGCP, private ALS and more"
+    )
     parser.add_argument("--list", action="store_true", help="only print the names of the runs that are missing")
     parser.add_argument("--page-only", action="store_true", help="only write page and pictures from the rows")
     options = parser.parse_args()
     rows: Path = options.rows or RESULTS / ("development.jsonl" if options.development else "accuracy.jsonl")
     seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
-    asked = grid.selected(grid.runs(seeds, options.development), options.only, options.quick)
+    asked = grid.selected(grid.runs(seeds, options.development, options.peers), options.only, options.quick)
     wanted = asked if options.again else running.missing(asked, running.read_rows(rows), options.tag)
     if options.list:
         print("\n".join(map(str, wanted)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 
-from accuracies import generated, halves
+from accuracies import generated, halves, others
 from accuracies.measuring import (
     ABOVE_FOUR,
     CUBE,
@@ -47,19 +47,22 @@ def data_names() -> list[str]:
     return [*real, CUBE, *generated.KINDS]
 
 
-def runs(seeds: int, development: bool = False) -> Iterator[Run]:
-    """All runs, seed after seed, so that an interrupted program has whole tables of the first seeds."""
+def runs(seeds: int, development: bool = False, peers: bool = False) -> Iterator[Run]:
+    """All runs, seed after seed, so that an interrupted program has whole tables of the first seeds.
+
+    Methods of others are added if `peers` says so.
+    """
     names = data_names()
     for seed in range(seeds):
         for name in names:
-            for run in _of_data(name):
+            for run in (*_of_data(name), *(others.runs(name) if peers else ())):
                 if seed == 0 or is_random(run):
                     yield replace(run, seed=seed, development=development)
 
 
 def is_random(run: Run) -> bool:
     """Whether another seed gives another result: data or noise are drawn, or the solver starts at random."""
-    unseeded = run.method in (MEAN, OFFSETS) or (run.method == OURS and run.epsilon is None)
+    unseeded = run.method in (MEAN, OFFSETS, *others.UNSEEDED) or (run.method == OURS and run.epsilon is None)
     return not unseeded or run.data not in halves.REAL
 
 

@@ -19,10 +19,11 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 
 import tensorveil
-from accuracies import halves
+from accuracies import halves, others
 from accuracies.measuring import OF_THE_LIBRARY, OURS, OURS_WITH_FEATURES, Row, Run, measured
 
 HERE = Path(__file__).parent
+PEERS = HERE.parent / "peers"
 LIBRARY = Path(tensorveil.__file__).parent
 NO_INFLUENCE = ("cli", "audit", "demo.py", "release/report", "release/certificate", "release/ledger")
 KEY = ("data", "unit", "epsilon", "delta", "method", "variant", "seed")
@@ -56,9 +57,12 @@ def version(run: Run) -> str:
     files = [HERE / "measuring.py", HERE / "halves.py"]
     if run.data not in halves.REAL:
         files.append(HERE / "generated.py")
-    if run.method not in (OURS, OURS_WITH_FEATURES):
+    if run.method in others.METHODS:
+        files += [HERE / "others.py", PEERS / "cells.py", Path(str(others.METHODS[run.method].__file__))]
+    elif run.method not in (OURS, OURS_WITH_FEATURES):
         files.append(HERE / "baselines.py")
-    return _digest((*files, *(_library_files() if run.method in OF_THE_LIBRARY else ())))
+    library = run.method in (*OF_THE_LIBRARY, *others.PRIVATE)
+    return _digest((*files, *(_library_files() if library else ())))
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -97,7 +101,7 @@ def run_all(runs: Sequence[Run], path: Path, workers: int, tag: str | None) -> I
     for worker in range(workers):
         cores.put(available[worker % len(available)])
     with path.open("a") as file, ProcessPoolExecutor(workers, context, _pin, (cores,)) as pool:
-        waiting = {pool.submit(measured, run): run for run in runs}
+        waiting = {pool.submit(others.measured if run.method in others.METHODS else measured, run): run for run in runs}
         try:
             for done in as_completed(waiting):
                 run = waiting[done]

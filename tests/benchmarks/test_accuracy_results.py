@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from accuracies import grid, halves, measuring, page, pictures, running, summary
+from accuracies import grid, halves, measuring, others, page, pictures, running, summary
 from accuracies.measuring import DEFAULT, NO_UNIT, OURS, PERMUTED, PRIVATE_MEAN, WIDE, Run
 
 TENTHS = [0.9] * 10
@@ -191,3 +191,41 @@ def test_page_and_pictures_are_made_from_the_rows_alone(tmp_path):
         first = path.read_bytes()
         draw(rows, path)
         assert path.read_bytes() == first
+
+
+def test_methods_of_others_run_only_if_asked_for(all_data):
+    plain, asked = list(grid.runs(2)), list(grid.runs(2, peers=True))
+    assert not {run.method for run in plain} & set(others.METHODS)
+    added = [run for run in asked if run.method in others.METHODS]
+    assert [run for run in asked if run not in added] == plain
+    assert {run.method for run in added} == set(others.METHODS)
+    assert {run.data for run in added if run.unit == NO_UNIT} == set(others.TRAFFIC)
+    assert len({str(run) for run in asked}) == len({running.key(run.facts) for run in asked}) == len(asked)
+    assert {run.seed for run in added if run.method == "HaLRTC"} == {0}
+    assert {run.seed for run in added if run.method == "BGCP"} == {0, 1}
+
+
+def test_a_row_of_a_method_of_others_depends_on_its_own_sources_alone():
+    runs = [Run("nyc-taxi", NO_UNIT, None, method) for method in (*others.WITHOUT_PRIVACY, OURS, "mean")]
+    assert len({running.version(run) for run in runs}) == len(runs)
+    assert running.version(runs[0]) == running.version(replace(runs[0], data="birmingham"))
+
+
+def test_methods_of_others_get_the_train_half_and_fail_in_their_row(tmp_path):
+    budget = {"unit": "slice:0", "epsilon": 5.0, "delta": 1e-5, "method": others.PRIVATE_ALS}
+    runs = [Run("made tiny", NO_UNIT, None, "HaLRTC"), Run("made tiny", NO_UNIT, None, "TRMF")]
+    runs += [Run("made tiny", "value", 5.0, others.NOISY_VALUES), Run("filmtrust at sea", **budget)]
+    rows = {row["data"] + row["method"]: row for row in running.run_all(runs, tmp_path / "rows.jsonl", 1, None)}
+    assert rows["made tinyHaLRTC"]["rmse"] > 0
+    assert 0 < rows[f"made tiny{others.NOISY_VALUES}"]["rmse"] < 5
+    assert "KeyError" in rows["made tinyTRMF"]["error"]  # nobody said which of its modes is time
+    assert "KeyError" in rows[f"filmtrust at sea{others.PRIVATE_ALS}"]["error"]
+
+
+@pytest.mark.parametrize("theirs, words", [(0.9, "**BGCP (0.9) has** a smaller error"), (1.1, "none of them has a")])
+def test_the_page_says_who_has_the_smaller_error_without_privacy(theirs, words):
+    rows = [row(Run("mimic", NO_UNIT, None, method), error) for method, error in (("BGCP", theirs), (OURS, 1.0))]
+    text = page.page(rows, "rows")
+    assert words in text
+    assert f"| mimic | BGCP | {theirs:g} |" in text
+    assert "Methods of others" not in page.page(rows[1:], "rows")

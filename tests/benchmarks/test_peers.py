@@ -181,9 +181,7 @@ def test_trmf_reads_the_order_of_time_from_its_modes():
 def test_tensors_too_large_for_memory_and_wrong_cells_are_refused():
     cells = np.array([[0, 0, 0], [1, 1, 1]])
     for name, method in (("HaLRTC", halrtc), ("SiLRTC", silrtc)):
-        with pytest.raises(
-            ValueError, match=f"{name} keeps the whole tensor in memory and takes at most 10,000,000"
-        ):
+        with pytest.raises(ValueError, match=f"{name} keeps the whole tensor in memory and takes at most 10,000,000"):
             method.complete(cells, [1.0, 2.0], (1000, 1000, 1000), cells)
     for method, _, _ in RECOVERING.values():
         with pytest.raises(ValueError, match="observed at most once"):
