@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from accuracies import halves
 from peers import bgcp, halrtc, silrtc, tensor_train, trmf
 from scipy.optimize import minimize
 
@@ -190,3 +191,23 @@ def test_tensors_too_large_for_memory_and_wrong_cells_are_refused():
             method.complete(cells, [1.0, 2.0], (2, 2, 1), cells)
         with pytest.raises(ValueError, match="one finite number per row"):
             method.complete(cells, [1.0, np.nan], (2, 2, 2), cells)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method, settings, hidden, published",
+    [
+        (bgcp, {}, 0.4, 25.6),  # Chen and Sun, Bayesian temporal factorization, random missing
+        (trmf, {"time": (1, 2)}, 0.3, 20.5),  # the notebook of the same authors, rank 20, lags 1, 2 and 18
+    ],
+)
+def test_errors_on_car_parks_are_those_that_were_published(method, settings, hidden, published):
+    """The same cells of Birmingham's car parks in all, and the same share hidden, but not the same ones."""
+    if halves.folder_of("birmingham-parking") is None:
+        pytest.skip("birmingham-parking is not here: set TENSORVEIL_DATA to the folder that holds it")
+    data = halves.birmingham()
+    where = np.vstack([data.train.coordinates, data.where])
+    values = np.concatenate([data.train.values, data.measured])
+    hide = np.random.default_rng(0).random(len(values)) < hidden
+    predicted = method.complete(where[~hide], values[~hide], data.train.shape, where[hide], **settings)
+    assert error(predicted, values[hide]) == pytest.approx(published, rel=0.2)
