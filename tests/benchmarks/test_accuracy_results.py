@@ -229,3 +229,4 @@ def test_the_page_says_who_has_the_smaller_error_without_privacy(theirs, words):
     assert words in text
     assert f"| mimic | BGCP | {theirs:g} |" in text
     assert "Methods of others" not in page.page(rows[1:], "rows")
+    assert "On mimic, ours was not run without privacy" in page.page(rows[:1], "rows")
