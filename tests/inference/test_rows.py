@@ -99,7 +99,7 @@ def test_without_noise_shrunk_solutions_are_those_of_ridge_regression():
     values, g = rng.normal(size=len(rows)), np.zeros((4, 3))
     np.add.at(g, rows, features * values[:, None])
     known = np.arange(4) < 3
-    solved = matrices.shrunk_solutions(g, known, np.zeros(4), 1e-12)
+    solved = matrices.shrunk_solutions(g, known, np.zeros((4, 1)), 1e-12)
     for row in range(3):
         own = rows == row
         stacked = np.vstack([features[own], np.sqrt(0.4) * np.eye(3)])
@@ -114,5 +114,5 @@ def test_noise_alone_shrinks_solutions_to_next_to_nothing():
     matrices = RidgeMatrices.of(rows, features, size, 0.1)
     g = np.einsum("kij,kj->ki", matrices.roots, rng.normal(0, np.sqrt(0.5 + 2.0), (size, 2)))
     plain = np.linalg.solve(np.einsum("kij,kjl->kil", matrices.roots, matrices.roots), g[..., None])[..., 0]
-    shrunk = matrices.shrunk_solutions(g, np.ones(size, dtype=bool), np.full(size, 2.0), 0.5)
+    shrunk = matrices.shrunk_solutions(g, np.ones(size, dtype=bool), np.full((size, 1), 2.0), 0.5)
     assert np.abs(shrunk).mean() < 0.1 * np.abs(plain).mean()

@@ -70,10 +70,11 @@ class RidgeMatrices:
     ) -> Floats:
         """Rows H^-1 g, shrunk by a prior N(0, s^2 I) whose s^2 is found by moments; rows that are not known are zero.
 
-        The noise on g has the covariance (residual variance + noise variance of the row) H.
+        H^-1/2 g has the residual variance, and along each eigenvector of its row a noise variance: an array (rows,
+        width), or (rows, 1) where it is the same along all.
         """
         rotated = np.einsum("kij,ki->kj", self.vectors, np.where(known[:, None], g, 0.0)) / self.values
-        spread = (residual_variance + noise_variances)[:, None] / self.values
+        spread = (residual_variance + noise_variances) / self.values
         weights = np.where(np.broadcast_to(known[:, None], rotated.shape), 1 / spread**2, 0.0)
         prior = max(float((weights * (rotated**2 - spread)).sum() / max(weights.sum(), 1e-300)), 0.0)
         return np.asarray(np.einsum("kij,kj->ki", self.vectors, rotated * prior / (prior + spread)))

@@ -31,6 +31,7 @@ FLOAT_MARGIN = 1 + 2.0**-40  # covers the last bits of a division
 VALUE_BITS = VALUE_STEPS.bit_length() - 1
 LARGEST_MULTIPLIER = 2.0**20  # beyond it the grid would be too coarse
 VALUE_CHANGE = 2.0  # one centred value, replaced, moves by at most this
+PERTURBED = ("solution", "objective")  # the shape S of the noise: H^1/2, or the identity
 TYPICAL_OFFSET = 0.1  # mean square of the offsets of a mode; generic
 RIDGE_VARIANCE = 0.05  # generic; weighs the ridge and the shrinking, promises nothing
 
@@ -72,6 +73,8 @@ class OutputPerturbation(base.Mechanism):
     first_share : its share of the budget
     frozen : a public model to start from instead of a first stage
     ridge : lambda, public; default: computed from released numbers
+    perturbed : "solution" shapes the noise like the uncertainty of the solved rows, "objective" adds it to the linear
+        term of the objective that each row minimises (objective perturbation, docs/proofs/objective.md)
     """
 
     blocks: tuple[int | str, ...] | None = None
@@ -79,6 +82,7 @@ class OutputPerturbation(base.Mechanism):
     first_share: float = 0.5
     frozen: FactorModel | None = None
     ridge: float | None = None
+    perturbed: str = "solution"
     name: ClassVar[str] = "output"
 
     def __post_init__(self) -> None:
@@ -89,6 +93,7 @@ class OutputPerturbation(base.Mechanism):
             raise InputError(f"frozen must be a CPModel or TuckerModel, got {type(self.frozen).__name__}; make one")
         if self.ridge is not None:
             checks.positive_number("ridge", self.ridge)
+        checks.choice("perturbed", self.perturbed, PERTURBED)
 
     def design(self, request: Request) -> base.Design:
         base.need_unit("output perturbation", request.unit, ("value",), "for other units use statistic perturbation")
@@ -108,7 +113,7 @@ class OutputPerturbation(base.Mechanism):
         else:
             events, first, coordinates = base.budget_with(request, self.first, self.first_share, shares, coordinates)
             stages += [replace(stage, name=f"{FIRST}, {stage.name}") for stage in first.stages]
-        stages += [_stage(request, block, event) for block, event in zip(blocks, events, strict=True)]
+        stages += [self._stage(request, block, event) for block, event in zip(blocks, events, strict=True)]
         trusted: tuple[str, ...] = ("the frozen model was chosen without looking at the data",)
         if first is not None:
             trusted = self.first.design(first.request).assumptions_trusted
@@ -141,7 +146,8 @@ class OutputPerturbation(base.Mechanism):
         """The correction of the rows of a block, shrunk according to the noise; zero for rows without data.
 
         Row k's correction is c = H^-1 g with H = sum phi phi^T + ridge I and g = sum phi (y - q), q the prediction so
-        far. Only sum phi y reads values: it is asked for, whitened by H^-1/2 and divided by twice the largest length.
+        far. Only sum phi y reads values: it is asked for, multiplied by S^-1 and divided by twice the largest length.
+        S is H^1/2, or for a perturbed objective the identity.
         """
         pattern = vault.pattern
         features_of = None if block.kind == "offsets" else model
@@ -149,7 +155,10 @@ class OutputPerturbation(base.Mechanism):
         size, width = 1 if block.kind == "core" else pattern.shape[block.number], features.shape[1]
         ridge = RIDGE_VARIANCE / max(typical, 1e-6) if self.ridge is None else self.ridge
         matrices = RidgeMatrices.of(rows, features, size, ridge)
-        whitening = matrices.inverse_roots
+        shaping, whitening, spread = matrices.roots, matrices.inverse_roots, np.ones((size, 1))
+        if self.perturbed == "objective":
+            shaping = whitening = np.broadcast_to(np.eye(width), (size, width, width))
+            spread = 1 / matrices.values  # of noise S n on H^-1/2 g, along each eigenvector of H
         largest = largest_lengths(whitening, features, rows, size)
         known = largest > 0  # rows with data and features: public, and no row is left out because of its values
         scales = np.where(known, VALUE_CHANGE * largest * FLOAT_MARGIN, 1.0)
@@ -164,8 +173,9 @@ class OutputPerturbation(base.Mechanism):
         predicted = np.clip(offsets.at(pattern.coordinates) + model.predict(pattern.coordinates), -1e6, 1e6)
         public = np.zeros((size, width))
         np.add.at(public, rows, features * predicted[:, None])
-        g = np.einsum("kij,kj->ki", matrices.roots, released * scales[:, None]) - public
-        return matrices.shrunk_solutions(g, known, noise_variance * scales**2, RIDGE_VARIANCE)
+        g = np.einsum("kij,kj->ki", shaping, released * scales[:, None]) - public
+        noise = noise_variance * scales[:, None] ** 2 * spread
+        return matrices.shrunk_solutions(g, known, noise, RIDGE_VARIANCE)
 
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
         settings: Settings = plan.settings
@@ -182,6 +192,21 @@ class OutputPerturbation(base.Mechanism):
     @property
     def inner_mechanisms(self) -> tuple[base.Mechanism, ...]:
         return () if self.frozen is not None else (self.first,)
+
+    def _stage(self, request: Request, block: Block, event: Event) -> Stage:
+        """The paid stage of one block."""
+        if isinstance(event, GaussianEvent) and event.noise_multiplier > LARGEST_MULTIPLIER:
+            raise InputError(
+                f"epsilon must give noise of at most {LARGEST_MULTIPLIER:,.0f} sensitivities, "
+                f"got {event.noise_multiplier:,.0f}; use a larger epsilon"
+            )
+        norm = Norm.ROWS if isinstance(event, PureEvent) else Norm.L2
+        feature, what = "|H^-1/2 phi|", "rows with data, whitened by H^-1/2,"
+        if self.perturbed == "objective":
+            feature, what = "|phi|", "linear terms of the objectives of rows with data"
+        words = f"in units of 2 max {feature} over a row's own entries, from public coordinates and released blocks"
+        name = "the core" if block.kind == "core" else f"{block.kind} of {request.mode_names[block.number]}"
+        return Stage(name, "output-exact", event, Sensitivity(1.0, norm, words), LAW_OF_NORM[norm], what)
 
     def _blocks(self, request: Request) -> tuple[Block, ...]:
         """The blocks that get noise, in order."""
@@ -220,20 +245,6 @@ def _rows_and_width(request: Request, block: Block) -> tuple[int, int]:
     if block.kind == "offsets":
         return request.shape[block.number], 1
     return base.rows_and_width(request, block.number)
-
-
-def _stage(request: Request, block: Block, event: Event) -> Stage:
-    """The paid stage of one block."""
-    if isinstance(event, GaussianEvent) and event.noise_multiplier > LARGEST_MULTIPLIER:
-        raise InputError(
-            f"epsilon must give noise of at most {LARGEST_MULTIPLIER:,.0f} sensitivities, "
-            f"got {event.noise_multiplier:,.0f}; use a larger epsilon"
-        )
-    norm = Norm.ROWS if isinstance(event, PureEvent) else Norm.L2
-    words = "in units of 2 max |H^-1/2 phi| over a row's own entries, from public coordinates and released blocks"
-    name = "the core" if block.kind == "core" else f"{block.kind} of {request.mode_names[block.number]}"
-    what = "rows with data, whitened by H^-1/2,"
-    return Stage(name, "output-exact", event, Sensitivity(1.0, norm, words), LAW_OF_NORM[norm], what)
 
 
 def feature_bits(most_in_a_row: int, width: int, event: Event) -> int:
