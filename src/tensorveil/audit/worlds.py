@@ -4,7 +4,7 @@ Every release is made by `fit` with fresh secret noise. The unit that differs is
 at the bounds, alone in its row of every mode, with a model that is flexible enough to fit it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -31,6 +31,7 @@ from tensorveil.privacy.units import Unit
 from tensorveil.published import PublishedPlan
 from tensorveil.release.fitting import fit
 from tensorveil.solvers.als import ALS
+from tensorveil.solvers.start import public_start
 
 MODE_NAMES = ("user", "item", "day")
 BOUNDS = Bounds(0.0, 1.0)
@@ -41,6 +42,7 @@ PROVEN: dict[str, Mechanism] = {
     "input": InputPerturbation(solver=ALS(sweeps=6, regularization=1e-3)),
     "gradient": GradientPerturbation(steps=2),
     "output": OutputPerturbation(),
+    "objective": OutputPerturbation(perturbed="objective", blocks=(0,), ridge=1e-3),
     "statistic": StatisticPerturbation(sweeps=1),
     "sums": SumPerturbation(),
 }
@@ -175,7 +177,10 @@ def two_worlds(
     whole = kind.whole_slices
     if delta is None:
         delta = DELTA if (mechanism, kind.kind) in DELTA_NEEDED else 0.0
-    plan = PROVEN[mechanism].plan(
+    made = PROVEN[mechanism]
+    if mechanism == "objective":  # of rows given public blocks, which get the whole budget
+        made = replace(made, frozen=public_start(MODELS[model], SHAPE, std=1.0))
+    plan = made.plan(
         MODELS[model],
         BOUNDS,
         kind,

@@ -65,6 +65,11 @@ class RidgeMatrices:
         """H^-1/2 of each row."""
         return np.asarray(np.einsum("kij,kj,klj->kil", self.vectors, 1 / np.sqrt(self.values), self.vectors))
 
+    def solutions(self, g: Floats, known: NDArray[np.bool_]) -> Floats:
+        """Rows H^-1 g; rows that are not known are zero."""
+        rotated = np.einsum("kij,ki->kj", self.vectors, np.where(known[:, None], g, 0.0)) / self.values
+        return np.asarray(np.einsum("kij,kj->ki", self.vectors, rotated))
+
     def shrunk_solutions(
         self, g: Floats, known: NDArray[np.bool_], noise_variances: Floats, residual_variance: float
     ) -> Floats:

@@ -72,7 +72,8 @@ class OutputPerturbation(base.Mechanism):
     first : the mechanism that releases the frozen blocks
     first_share : its share of the budget
     frozen : a public model to start from instead of a first stage
-    ridge : lambda, public; default: computed from released numbers
+    ridge : lambda, public: rows are then the plain minimisers; by default lambda, and how far rows are shrunk, are
+        computed from released numbers
     perturbed : "solution" shapes the noise like the uncertainty of the solved rows, "objective" adds it to the linear
         term of the objective that each row minimises (objective perturbation, docs/proofs/objective.md)
     """
@@ -143,7 +144,7 @@ class OutputPerturbation(base.Mechanism):
     def _change(
         self, vault: Vault, stage: Stage, block: Block, offsets: Offsets, model: FactorModel, typical: float
     ) -> Floats:
-        """The correction of the rows of a block, shrunk according to the noise; zero for rows without data.
+        """The correction of the rows of a block, by default shrunk according to the noise; zero for rows without data.
 
         Row k's correction is c = H^-1 g with H = sum phi phi^T + ridge I and g = sum phi (y - q), q the prediction so
         far. Only sum phi y reads values: it is asked for, multiplied by S^-1 and divided by twice the largest length.
@@ -174,6 +175,8 @@ class OutputPerturbation(base.Mechanism):
         public = np.zeros((size, width))
         np.add.at(public, rows, features * predicted[:, None])
         g = np.einsum("kij,kj->ki", shaping, released * scales[:, None]) - public
+        if self.ridge is not None:
+            return matrices.solutions(g, known)
         noise = noise_variance * scales[:, None] ** 2 * spread
         return matrices.shrunk_solutions(g, known, noise, RIDGE_VARIANCE)
 
