@@ -75,6 +75,10 @@ RULES = """
 - For many observations (10^5 or more) and delta above 0, use `GradientPerturbation`, under `value` and `entry`.
 - If indices have levels of their own (strict and lenient users), `WithOffsets(mechanism)` releases a mean and offsets
   first and then runs the mechanism on the residuals, for the same units.
+- Objective perturbation, the fourth approach in the literature, is noise on the right-hand sides of least squares under
+  `value` ([proof](proofs/objective.md)): `StatisticPerturbation` is of that form, and
+  `OutputPerturbation(perturbed="objective")` for the rows of one block. It was nowhere the most accurate, so
+  `mechanism="auto"` never takes it.
 - `InputPerturbation` under `slice` needs `at_most` and adds noise to every cell, so it suits only small tensors.
 - For the unit `slice` (all data of one user), use `SumPerturbation`. Users keep their own rows (joint privacy) and call
   `release.personalize(own_observations)`.

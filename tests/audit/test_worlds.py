@@ -20,7 +20,7 @@ CASES = [
     for mechanism in PROVEN
     for model in MODELS
     for unit in UNITS
-    if mechanism != "output" or unit == "value"
+    if mechanism not in ("output", "objective") or unit == "value"
 ]
 CASES += [("statistic", "cp", "slice:item"), ("gradient", "cp", "slice_values:2")]
 EPSILONS = (0.5, 1.0, 4.0)
@@ -96,6 +96,7 @@ def test_the_widest_value_of_published_input_moves_the_range_of_the_data():
     "arguments, message",
     [
         (("output", "cp", "entry", 1.0), "must have a theorem"),
+        (("objective", "cp", "entry", 1.0), "must have a theorem"),
         (("gradient", "cp", "slice:user", 1.0, 0.0), "a unit that a theorem covers"),
         (("published-input", "cp", "entry", 1.0), "whose claim is for nothing else"),
     ],

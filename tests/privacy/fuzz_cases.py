@@ -34,6 +34,7 @@ OPTIONS = {
     "first_share": (0.1, 0.8),
     "share": (0.1, 0.8),
     "ridge": (1e-6, 1.0, 100.0),
+    "perturbed": ("solution", "objective"),
     "default": (1.0, 5.0),
 }
 CHANCES = {"steps": 0.95, "sampling_probability": 0.15}  # of giving an option; accounting for samples takes long

@@ -30,6 +30,7 @@ MECHANISMS = (
     tv.GradientPerturbation(steps=2),
     tv.GradientPerturbation(steps=2, sampling_probability=0.5),
     tv.OutputPerturbation(),
+    tv.OutputPerturbation(perturbed="objective"),
     tv.StatisticPerturbation(),
     tv.SumPerturbation(),
     tv.WithOffsets(tv.GradientPerturbation(steps=1)),

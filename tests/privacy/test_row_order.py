@@ -23,6 +23,7 @@ MECHANISMS = {
     "gradient": tv.GradientPerturbation(steps=3),
     "gradient, sampled": tv.GradientPerturbation(steps=3, sampling_probability=0.5),
     "output": tv.OutputPerturbation(),
+    "objective": tv.OutputPerturbation(perturbed="objective"),
     "statistic": tv.StatisticPerturbation(sweeps=1),
     "sums": tv.SumPerturbation(),
     "offsets, then gradient": tv.WithOffsets(tv.GradientPerturbation(steps=3)),

@@ -239,6 +239,7 @@ every_mechanism = pytest.mark.parametrize(
         (tv.GradientPerturbation(steps=3, sampling_probability=0.5), "value", 1e-6),
         (tv.OutputPerturbation(), "value", 0.0),
         (tv.OutputPerturbation(), "value", 1e-6),
+        (tv.OutputPerturbation(perturbed="objective"), "value", 0.0),
         (tv.StatisticPerturbation(), "slice:user", 1e-6),
         (tv.SumPerturbation(), "value", 0.0),
         (tv.SumPerturbation(), "slice_values:user", 1e-6),

@@ -10,7 +10,8 @@ def audit(
     mechanism: Annotated[
         str,
         typer.Argument(
-            help="input, gradient, output, statistic, sums, published-input, published-gradient or published-output.",
+            help="input, gradient, output, objective, statistic, sums, published-input, published-gradient or "
+            "published-output.",
             metavar="MECHANISM",
         ),
     ],
