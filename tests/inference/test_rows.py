@@ -116,3 +116,25 @@ def test_noise_alone_shrinks_solutions_to_next_to_nothing():
     plain = np.linalg.solve(np.einsum("kij,kjl->kil", matrices.roots, matrices.roots), g[..., None])[..., 0]
     shrunk = matrices.shrunk_solutions(g, np.ones(size, dtype=bool), np.full((size, 1), 2.0), 0.5)
     assert np.abs(shrunk).mean() < 0.1 * np.abs(plain).mean()
+
+
+def test_rows_are_shrunk_as_the_shape_of_their_noise_asks_for():
+    """Equal noise on every number of g, as for a perturbed objective: near the conditional mean of a joint Gaussian."""
+    rng, size, prior, residual, noise = np.random.default_rng(8), 4000, 0.25, 0.05, 3.0
+    roots = rng.normal(size=(6, 2)) * [3.0, 0.5]  # badly conditioned
+    rows, features = np.repeat(np.arange(size), 6), np.tile(roots, (size, 1))
+    matrices, H = RidgeMatrices.of(rows, features, size, 1e-9), roots.T @ roots
+    truth = rng.normal(0, np.sqrt(prior), (size, 2))
+    g = truth @ H + rng.normal(0, np.sqrt(residual), (size, 6)) @ roots + rng.normal(0, np.sqrt(noise), (size, 2))
+    shrunk = matrices.shrunk_solutions(g, np.ones(size, dtype=bool), noise / matrices.values, residual)
+    best = prior * g @ np.linalg.solve(prior * H @ H + residual * H + noise * np.eye(2), H)
+    np.testing.assert_allclose(np.mean((shrunk - truth) ** 2, axis=0), np.mean((best - truth) ** 2, axis=0), rtol=0.02)
+    np.testing.assert_allclose(shrunk, best, atol=0.05)
+
+
+def test_plain_solutions_are_those_of_ridge_regression():
+    rng, _, _, H, matrices = ridge_case()
+    g = rng.normal(size=(4, 3))
+    solved = matrices.solutions(g, np.array([True, True, False, True]))
+    np.testing.assert_allclose(solved[[0, 1, 3]], np.linalg.solve(H, g[..., None])[[0, 1, 3], :, 0])
+    np.testing.assert_array_equal(solved[2], 0.0)
