@@ -63,7 +63,7 @@ reprove: setup
 
 # make figures          every figure with the paper's number of runs (under an hour on two cores)
 # make figures QUICK=1  the same with few runs (under five minutes)
-FIGURES = figure1 figure2 figure3 clipping proven_vs_published
+FIGURES = figure1 figure2 figure3 clipping proven_vs_published objective
 figures: setup
 	@for figure in $(FIGURES); do $(BIN)/python experiments/$$figure.py $(if $(QUICK),--quick) || exit 1; done
 

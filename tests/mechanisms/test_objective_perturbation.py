@@ -81,6 +81,28 @@ def test_released_rows_are_minimisers_of_the_perturbed_objective(frozen, block, 
         np.testing.assert_allclose(changes[row], found.x, rtol=1e-4, atol=1e-5)
 
 
+def test_the_noise_of_both_shapes_on_a_solved_row_is_as_the_proof_says():
+    """In the metric of H: max |phi|^2 tr(H^-1) for the objective, d max (phi^T H^-1 phi) for the solution."""
+    shape, rng = (1, 4, 3), np.random.default_rng(4)
+    where = np.argwhere(np.ones(shape))
+    frozen = tv.CPModel([np.ones((1, 2)), rng.normal([1.0, 0.3], 0.1, (4, 2)), rng.normal([1.0, 0.3], 0.1, (3, 2))])
+    phi = frozen.factors[1][where[:, 1]] * frozen.factors[2][where[:, 2]]
+    H = phi.T @ phi + RIDGE * np.eye(2)
+    observations = tv.Observations(where, np.full(12, 3.0), shape)
+    errors = {}
+    for perturbed in ("objective", "solution"):
+        made = tv.OutputPerturbation(blocks=(0,), frozen=frozen, ridge=RIDGE, perturbed=perturbed)
+        plan = made.plan(tv.CP(2), BOUNDS, "value", 2.0, shape=shape)
+        rows = np.array([tv.fit(observations, plan, seed=seed).model.factors.factors[0][0] for seed in range(300)])
+        noise = rows - 1.0 + np.linalg.solve(H, phi.T @ frozen.predict(where))  # the exact correction taken away
+        errors[perturbed] = np.einsum("si,ij,sj->s", noise, H, noise).mean()
+    inverse = np.linalg.inv(H)
+    leverage = np.einsum("wi,ij,wj->w", phi, inverse, phi).max()
+    expected = np.square(phi).sum(axis=1).max() * np.trace(inverse) / (2 * leverage)
+    assert expected > 1.5
+    assert errors["objective"] / errors["solution"] == pytest.approx(expected, rel=0.25)
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("frozen, block", CASES)
 def test_the_declared_sensitivity_is_reached_within_one_percent_and_never_passed(frozen, block, delta):

@@ -178,8 +178,8 @@ def two_worlds(
     if delta is None:
         delta = DELTA if (mechanism, kind.kind) in DELTA_NEEDED else 0.0
     made = PROVEN[mechanism]
-    if mechanism == "objective":  # of rows given public blocks, which get the whole budget
-        made = replace(made, frozen=public_start(MODELS[model], SHAPE, std=1.0))
+    if mechanism == "objective" and isinstance(made, OutputPerturbation):
+        made = replace(made, frozen=public_start(MODELS[model], SHAPE, std=1.0))  # rows get the whole budget
     plan = made.plan(
         MODELS[model],
         BOUNDS,
