@@ -12,14 +12,15 @@ a channel (released.py); latent numbers are summed out. The average prediction o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.data.features import Features, standardised, waves_by_mode
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.chain import Chain, Start
 from tensorveil.inference.posterior.diagnostics import effective_size, split_rhat
@@ -111,6 +112,8 @@ class Posterior:
     threads : number of threads; None: one per core. The result does not depend on it.
     pattern : whether to use the positions of the observed values as side information (pattern.py)
     features : further side information, one public matrix per mode (one row per index), or None for a mode
+    smooth : one matrix of waves per smooth mode (one row per index), or None for other modes: a random walk along the mode
+        is linear in them. They are a group of features of their own, beside which rows stay free to differ.
     families : further models to sample; the one that is expected to predict symbols best is kept
     """
 
@@ -120,6 +123,7 @@ class Posterior:
     threads: int | None = None
     pattern: bool = True
     features: Sequence[ArrayLike | None] | None = field(default=None, repr=False, compare=False)
+    smooth: Sequence[Floats | None] | None = field(default=None, repr=False, compare=False)
     families: tuple[ModelFamily, ...] = ()
 
     def __post_init__(self) -> None:
@@ -128,6 +132,18 @@ class Posterior:
                 checks.positive_integer(name, getattr(self, name))
         checks.positive_integer("chains", self.chains)
         checks.positive_integer("draws", self.draws)
+
+    def knowing(
+        self,
+        features: Mapping[str, ArrayLike] | None,
+        smooth: Mapping[str, Features] | None,
+        mode_names: Sequence[str],
+        shape: tuple[int, ...],
+    ) -> Posterior:
+        """The same with public features of some modes, and with waves along the smooth ones, by the names of modes."""
+        given = standardised(features, mode_names, shape)
+        known = [given.get(mode) for mode in range(len(shape))]
+        return replace(self, features=known, smooth=waves_by_mode(smooth, mode_names))
 
     def planned_sweeps(self, entries: int, order: int) -> int:
         """The largest number of sweeps of a chain for a given number of entries."""
@@ -200,10 +216,12 @@ class Posterior:
         return kept.finish(sweep + 1)
 
     def _features(self, coordinates: Coordinates, shape: tuple[int, ...]) -> list[list[Floats]]:
-        """Groups of features of every mode: those of the pattern, and those that the caller gave."""
+        """Groups of features of every mode: waves of smooth modes, those of the pattern, and those of the caller."""
         found = pattern_features(coordinates, shape) if self.pattern else [np.empty((size, 0)) for size in shape]
         given = [None] * len(shape) if self.features is None else self.features
-        return [list(both) for both in zip(found, given_features(given, shape), strict=True)]
+        smooth = [None] * len(shape) if self.smooth is None else self.smooth
+        waves = [[] if part is None else [part] for part in smooth]
+        return [[*own, *both] for own, *both in zip(waves, found, given_features(given, shape), strict=True)]
 
 
 def _regroup(chains: list[Chain]) -> None:
