@@ -29,6 +29,7 @@ MOST_COLUMNS = 1000
 MATRIX = "a matrix"
 TABLE = "a table"
 SHOWN = 3
+Smooth = Sequence[str] | Mapping[str, str | None]  # smooth modes, or mode -> its kind
 KINDS = ORDERED, PERIODIC = "ordered", "periodic"  # of smooth modes
 SMOOTH = "smooth"  # how the name of the waves of such a mode begins
 MOST_WAVES = 1000  # of one mode
@@ -142,15 +143,13 @@ def standardised(
     return found
 
 
-def smooth_features(
-    observations: Observations | Sharded, smooth: Sequence[str] | Mapping[str, str] | None
-) -> dict[str, Features]:
+def smooth_features(observations: Observations | Sharded, smooth: Smooth | None) -> dict[str, Features]:
     """Waves along the smooth modes: numbers of neighbouring indices are alike, and so is what is linear in them.
 
     Parameters
     ----------
     smooth : mode -> "ordered" or "periodic" (the last index is a neighbour of the first one), or a list of modes, which
-        are ordered unless their bin comes again (hour_of_day, weekday, month_of_year). None: all modes of binned times.
+        are ordered unless their bin comes again (hour_of_day, weekday, month_of_year). None: all modes of binned times
 
     Examples
     --------
@@ -171,7 +170,8 @@ def smooth_features(
             raise InputError(f"smooth must be of modes {list(names)}, got {name!r}; correct the name")
         mode = names.index(name)
         usual = PERIODIC if bins[mode] in CYCLES else ORDERED
-        kind = checks.choice(f"smooth of {name!r}", dict(smooth).get(name) if isinstance(smooth, Mapping) else usual, KINDS)
+        given = smooth[name] if isinstance(smooth, Mapping) else None
+        kind = usual if given is None else checks.choice(f"smooth of {name!r}", given, KINDS)
         places, period = _places(observations, mode, kind)
         matrix = _waves(places, period)
         matrix.setflags(write=False)
@@ -195,8 +195,8 @@ def _places(observations: Observations | Sharded, mode: int, kind: str) -> tuple
         return (np.arange(size) if kind == PERIODIC and bins not in CYCLES else numbers), period
     if labels is not None and labels.dtype.kind in "OU" and name in observations.inferred_modes:
         raise InputError(
-            f"the indices of a smooth mode must have an order, got texts that were read off the data for {name!r}, in the "
-            "order of the alphabet; give its labels in their order, or bin its times"
+            f"the indices of a smooth mode must have an order, got texts that were read off the data for {name!r}, "
+            "in the order of the alphabet; give its labels in their order, or bin its times"
         )
     return np.arange(size), size if kind == PERIODIC else None
 

@@ -180,9 +180,7 @@ class SumPerturbation(Mechanism):
         return latent.completion(bounds)
 
 
-def _features(
-    vault: Vault, given: Mapping[int, Floats], waves: Sequence[Floats | None]
-) -> dict[int, list[Floats]]:
+def _features(vault: Vault, given: Mapping[int, Floats], waves: Sequence[Floats | None]) -> dict[int, list[Floats]]:
     """Groups of features by mode: from public coordinates, then the given ones, then waves of smooth modes."""
     groups: dict[int, list[Floats]] = {}
     if vault.unit.coordinates_public:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorveil import checks
 from tensorveil.arrays import Integers
-from tensorveil.data.features import features_for, smooth_features
+from tensorveil.data.features import Smooth, features_for, smooth_features
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.columns import Modes
 from tensorveil.data.shards import WHOLE, Data, Part, Sharded, opened
@@ -56,7 +56,7 @@ def plan(
     expected_count: int | None = None,
     at_most: int | None = None,
     features: Mapping[str, Any] | None = None,
-    smooth: Sequence[str] | Mapping[str, str] | None = None,
+    smooth: Smooth | None = None,
 ) -> Plan:
     """Choose a mechanism, fix its noise and compute its privacy cost, from public facts about the observations.
 
@@ -315,7 +315,7 @@ def complete(
     expected_count: int | None = None,
     at_most: int | None = None,
     features: Mapping[str, Any] | None = None,
-    smooth: Sequence[str] | Mapping[str, str] | None = None,
+    smooth: Smooth | None = None,
     seed: int | None = None,
     progress: Progress = no_progress,
     ledger: Ledger | None = None,
@@ -338,8 +338,8 @@ def complete(
     or a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
     certificate names them. A mechanism that cannot use them refuses.
 
-    `smooth` names modes whose neighbouring indices are alike, e.g. ["day"], or {"day": "ordered", "hour": "periodic"} if
-    the last hour is a neighbour of the first one. How alike they are is learned. Modes of binned times are smooth by
+    `smooth` names modes whose neighbouring indices are alike, e.g. ["day"], or {"day": "ordered", "hour": "periodic"}
+    if the last hour is a neighbour of the first one. How alike they are is learned. Modes of binned times are smooth by
     default: those that come again (hour_of_day, weekday, month_of_year) are periodic. With [] none is.
 
     Examples

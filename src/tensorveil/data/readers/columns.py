@@ -61,7 +61,7 @@ class Layout:
         columns = _columns_by_mode(modes)
         if value is not None and not isinstance(value, str):
             raise InputError(f"value must be the name of a column, got {value!r}; give its name")
-        columns, binned = _binned(columns, _by_mode("bins", bins, "{mode: 'day'}"))
+        columns, binned = split_bins(columns, bins)
         given = {name: label_list(found, name) for name, found in _by_mode("labels", labels, "{mode: list}").items()}
         if value is not None and value in (columns or {}).values():
             raise InputError(f"value must not be one of the modes, got {value!r} as both; name another column")
@@ -137,16 +137,17 @@ def observations_of(source: Reading, layout: Layout, kind: type[Observations]) -
     )
 
 
-def _binned(columns: dict[str, str] | None, bins: dict[str, Any]) -> tuple[dict[str, str] | None, dict[str, str]]:
+def split_bins(columns: dict[str, str] | None, bins: Any) -> tuple[dict[str, str] | None, dict[str, str]]:
     """Columns and bins by mode, where a mode such as time=day+hour has become one mode per part of its bin."""
+    bins = _by_mode("bins", bins, "{mode: 'day'}")
     parts = {name: time_bins.bin_parts(kind, name) for name, kind in bins.items()}
     kinds: dict[str, str] = {}
     for name, part in parts.items():
         others = {*(columns or {}), *kinds} - {name}
         if len(part) > 1 and (columns is None or name not in columns or not others.isdisjoint(part)):
             raise InputError(
-                f"bins of {name!r} that make several modes must be of a column, and {', '.join(part)} must be the names "
-                f"of no other modes, got {bins[name]!r} with the modes {sorted(others)}; rename those, or write "
+                f"bins of {name!r} that make several modes must be of a column, and {', '.join(part)} must be "
+                f"names of no other modes, got {bins[name]!r} with the modes {sorted(others)}; rename those, or write "
                 "modes={mode: column} with one mode per bin"
             )
         kinds |= part

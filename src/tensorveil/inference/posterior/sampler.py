@@ -112,8 +112,8 @@ class Posterior:
     threads : number of threads; None: one per core. The result does not depend on it.
     pattern : whether to use the positions of the observed values as side information (pattern.py)
     features : further side information, one public matrix per mode (one row per index), or None for a mode
-    smooth : one matrix of waves per smooth mode (one row per index), or None for other modes: a random walk along the mode
-        is linear in them. They are a group of features of their own, beside which rows stay free to differ.
+    smooth : one matrix of waves per smooth mode (one row per index), or None for other modes: a random walk along
+        the mode is linear in them. They are a group of features, beside which rows stay free to differ.
     families : further models to sample; the one that is expected to predict symbols best is kept
     """
 
