@@ -152,7 +152,7 @@ class InputPerturbation(Mechanism):
         return replace(self, features=features)
 
     def can_smooth(self, unit: Unit) -> bool:
-        return isinstance(self._solver(not unit.coordinates_public), Posterior)
+        return self.learns_offsets(unit)
 
     def with_smooth(self, smooth: Mapping[str, Features]) -> InputPerturbation:
         return replace(self, smooth=smooth)
@@ -234,15 +234,15 @@ class InputPerturbation(Mechanism):
                 "features must be given to the mechanism, InputPerturbation(features={mode: matrix}), for certificates "
                 "to name them, got them on the solver; move them"
             )
-        if self.features and not isinstance(solver, Posterior):
+        if (self.features or self.smooth) and not isinstance(solver, Posterior):
             raise InputError(
-                f"features must be for the posterior, under value or slice_values, got ALS under {request.unit.kind!r};"
-                " leave them out, or take sum perturbation"
+                "features and smooth must be for the posterior, under value or slice_values, got ALS under "
+                f"{request.unit.kind!r}; leave them out, or take sum perturbation"
             )
         standardised(self.features, request.mode_names, request.shape)
 
     def learns_offsets(self, unit: Unit) -> bool:
-        return self.can_smooth(unit)
+        return isinstance(self._solver(not unit.coordinates_public), Posterior)
 
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
         most, changes = plan.settings.most_changes, changed_values(pattern)

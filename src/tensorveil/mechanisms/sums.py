@@ -113,10 +113,10 @@ class SumPerturbation(Mechanism):
 
     def design(self, request: Request) -> Design:
         given = checked_features(self.features, request)
-        if request.unit.kind == "slice" and request.unit.mode_number in given:
+        if request.unit.kind == "slice" and request.unit_name in {**(self.features or {}), **(self.smooth or {})}:
             raise InputError(
-                f"features must be of other modes than that of the slices, got {request.unit_name!r}, whose rows stay "
-                "with their owners; leave them out"
+                f"features and smooth must be of other modes than that of the slices, got {request.unit_name!r}, whose "
+                "rows stay with their owners; leave them out"
             )
         request = with_typical_count(request)
         first = marginal_shares(request)

@@ -111,6 +111,8 @@ def plan(
     chosen = choice.mechanism.with_features(features_for(observations, features)) if features else choice.mechanism
     if smooth is not None or chosen.can_smooth(protected):
         waves = smooth_features(observations, smooth)
+        if smooth is None and protected.kind == "slice":  # its rows stay with their owners
+            waves.pop(observations.mode_names[protected.mode_number], None)
         chosen = chosen.with_smooth(waves) if waves else chosen
     if model == "auto":
         chosen = compared_families(chosen, observations.shape, protected)

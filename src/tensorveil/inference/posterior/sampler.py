@@ -187,7 +187,8 @@ class Posterior:
             lists = SortedSymbols.of(coordinates, released.symbols, shape, model.ranks, cores)
         else:
             data.orders  # noqa: B018  # made before threads share it
-        links = [Links(groups, size) for groups, size in zip(self._features(coordinates, shape), shape, strict=True)]
+        waves = [None] * len(shape) if self.smooth is None else self.smooth
+        links = [Links(*part) for part in zip(self._features(coordinates, shape), shape, waves, strict=True)]
         first = checks.seed(seed) or 0
         chains = [
             Chain(data, released, family, shape, links, first + 1_000_003 * number, max(cores // threads, 1), lists)
@@ -216,12 +217,10 @@ class Posterior:
         return kept.finish(sweep + 1)
 
     def _features(self, coordinates: Coordinates, shape: tuple[int, ...]) -> list[list[Floats]]:
-        """Groups of features of every mode: waves of smooth modes, those of the pattern, and those of the caller."""
+        """Groups of features of every mode: those of the pattern, and those that the caller gave."""
         found = pattern_features(coordinates, shape) if self.pattern else [np.empty((size, 0)) for size in shape]
         given = [None] * len(shape) if self.features is None else self.features
-        smooth = [None] * len(shape) if self.smooth is None else self.smooth
-        waves = [[] if part is None else [part] for part in smooth]
-        return [[*own, *both] for own, *both in zip(waves, found, given_features(given, shape), strict=True)]
+        return [list(both) for both in zip(found, given_features(given, shape), strict=True)]
 
 
 def _regroup(chains: list[Chain]) -> None:
