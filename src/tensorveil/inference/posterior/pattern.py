@@ -34,8 +34,8 @@ class Links:
 
     Waves along a smooth mode are the first group, after the constant. All factors share one kappa of the waves: whether
     neighbours are alike is a fact about the mode. With a kappa per factor, smooth modes that are in no order had 5 %
-    more error (made_up of tests/inference/test_smooth.py, epsilon 4, mean of seeds 0 to 2: 1.03 without waves, 1.08 with
-    a kappa per factor, 1.03 with a shared one; where days are smooth 1.02, 0.80 and 0.80).
+    more error (made_up of tests/inference/test_smooth.py, epsilon 4, mean of seeds 0 to 2: 1.03 without waves, 1.08
+    with a kappa per factor, 1.03 with a shared one; where days are smooth 1.02, 0.80 and 0.80).
     """
 
     def __init__(self, groups: Sequence[Floats], size: int, waves: Floats | None = None) -> None:
