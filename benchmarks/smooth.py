@@ -5,8 +5,8 @@ traffic tensor whose truth is known, 50 % and 90 % of the cells hidden, the unit
 privacy. With --peers also HaLRTC, BGCP and TRMF, which are not private, on the same cells. Real data come from the
 folder that TENSORVEIL_DATA names.
 
-One JSON row per run goes to results/smooth.jsonl; a run whose row is there is not repeated, unless --again is given. The
-table at the end has the mean error over the seeds that were run.
+One JSON row per run goes to results/smooth.jsonl; a run whose row is there is not repeated, unless --again is given.
+The table at the end has the mean error over the seeds that were run.
 """
 
 from __future__ import annotations

@@ -103,20 +103,32 @@ def error(smooth, declared, epsilon, seed, mechanism="auto"):
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "mechanism", "gain"), [(np.inf, "auto", 0.85), (4.0, "input", 0.95), (3.0, "sums", 0.97)]
+    ("epsilon", "mechanism", "gain"),
+    [
+        pytest.param(np.inf, "auto", 0.85, marks=pytest.mark.slow),
+        pytest.param(4.0, "input", 0.9, marks=pytest.mark.slow),
+        (3.0, "sums", 0.97),
+    ],
 )
 def test_smooth_modes_help_where_neighbours_are_alike(epsilon, mechanism, gain):
     free, smooth = (
-        np.mean([error(True, declared, epsilon, seed, mechanism=mechanism) for seed in range(2)])
+        np.mean([error(True, declared, epsilon, seed, mechanism=mechanism) for seed in range(3)])
         for declared in ([], ["day"])
     )
     assert smooth < gain * free
 
 
-@pytest.mark.parametrize(("epsilon", "mechanism"), [(np.inf, "auto"), (4.0, "input"), (3.0, "sums")])
+@pytest.mark.parametrize(
+    ("epsilon", "mechanism"),
+    [
+        pytest.param(np.inf, "auto", marks=pytest.mark.slow),
+        pytest.param(4.0, "input", marks=pytest.mark.slow),
+        (3.0, "sums"),
+    ],
+)
 def test_smooth_modes_are_harmless_where_neighbours_are_not_alike(epsilon, mechanism):
     free, smooth = (
-        np.mean([error(False, declared, epsilon, seed, mechanism=mechanism) for seed in range(2)])
+        np.mean([error(False, declared, epsilon, seed, mechanism=mechanism) for seed in range(3)])
         for declared in ([], ["day"])
     )
     assert smooth < 1.05 * free

@@ -3,10 +3,11 @@
     latent number of entry w ~ N(m_w, 1),    m_w = offsets_w + xhat_w,
     row i of mode n with its offset ~ N(F_i beta_n, 1 / lambda_n),    beta_n ~ N(0, weights / (kappa_n lambda_n)),
 
-F are the features of the mode (a constant and side information). There is one lambda per column, and one kappa per
-column and group of features; their roots have half-Cauchy priors, so that what the data do not show is shrunk to
-nothing, and a rank that is too large costs little. The released symbols depend on the latent numbers through cuts and
-a channel (released.py); latent numbers are summed out. The average prediction of the draws is the posterior mean.
+F are the features of the mode: a constant, side information and, if the mode is smooth, waves along it. There is one
+lambda per column, and one kappa per column and group of features (of waves one for all factors); their roots have half-
+Cauchy priors, so that what the data do not show is shrunk to nothing, and a rank that is too large costs little. The
+released symbols depend on the latent numbers through cuts and a channel (released.py); latent numbers are summed out.
+The average prediction of the draws is the posterior mean.
 """
 
 from __future__ import annotations
