@@ -121,3 +121,29 @@ def test_intervals_come_from_the_release():
     model = completer(bounds=(1, 5)).fit(X, y)
     with pytest.raises(tv.InputError, match="posterior draws"):
         model.predict_interval(X)
+
+
+def test_a_column_of_times_becomes_two_modes_at_fit_and_at_predict():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    hours = rng.choice(240, 60, replace=False)
+    times = np.datetime64("2024-03-01", "s") + hours * np.timedelta64(1, "h")
+    cells = pd.DataFrame({"street": rng.choice(["a", "b", "c"], 60), "time": times})
+    found = TensorCompleter(
+        bounds=(0, 9),
+        unit="value",
+        epsilon=2.0,
+        mechanism="sums",
+        bins={"time": "day+hour"},
+        smooth={"hour": "periodic"},
+        each_fit_is_a_release=True,
+        random_state=0,
+    ).fit(cells, rng.integers(0, 10, 60))
+    assert found.release_.mode_names == ("street", "day", "hour")
+    assert [(one.mode, one.name) for one in found.release_.plan.public_inputs] == [("hour", "smooth, periodic")]
+    by_label = {
+        "street": cells["street"].tolist(),
+        "day": [str(time)[:10] for time in times],
+        "hour": [str(time)[11:13] for time in times],
+    }
+    np.testing.assert_array_equal(found.predict(cells), found.release_.predict_table(by_label)["prediction"])

@@ -92,7 +92,7 @@ def folder_of(name: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _required(name: str) -> Path:
+def required(name: str) -> Path:
     folder = folder_of(name)
     if folder is None:
         raise FileNotFoundError(
@@ -103,7 +103,7 @@ def _required(name: str) -> Path:
 
 def _labelled(name: str, files: tuple[str, str], modes: tuple[str, ...], value: str, bounds: tv.Bounds) -> Halves:
     """Two CSV files with labels; the labels of both together are public."""
-    paths = [_required(name) / file for file in files]
+    paths = [required(name) / file for file in files]
     tables = [read_table(path) for path in paths]
     labels = {mode: sorted({str(label) for table in tables for label in table[mode].to_pylist()}) for mode in modes}
     train, test = (tv.read(path, modes, value, labels=labels) for path in paths)
@@ -123,7 +123,7 @@ def mimic() -> Halves:
 
 def birmingham() -> Halves:
     """Cars by car park, day and half hour; 10 % of the cells are seen."""
-    folder, modes = _required("birmingham-parking"), ("park", "day", "time")
+    folder, modes = required("birmingham-parking"), ("park", "day", "time")
     train, test = (tv.read(folder / file, modes, "value", shape=(30, 77, 18)) for file in ("train10.csv", "test90.csv"))
     return Halves(train, test.coordinates, test.values, tv.Bounds(0, 5000))
 
@@ -136,7 +136,7 @@ def birmingham_log() -> Halves:
 
 
 def _movielens(split: str) -> Halves:
-    folder = _required("ml-100k")
+    folder = required("ml-100k")
     train, test = (
         tv.read(
             folder / f"{split}.{half}",
@@ -165,7 +165,7 @@ def movielens_ub() -> Halves:
 @cache
 def movielens_features() -> Mapping[str, Floats]:
     """Of films genres and year, of users age, gender and occupation: what MovieLens 100K tells besides ratings."""
-    folder = _required("ml-100k")
+    folder = required("ml-100k")
     films = [line.split("|") for line in (folder / "u.item").read_text(encoding="latin-1").splitlines()]
     genres = np.array([[float(mark) for mark in film[5:]] for film in films])
     years = np.array([float(film[2][-4:]) if film[2] else np.nan for film in films])
@@ -179,7 +179,7 @@ def movielens_features() -> Mapping[str, Floats]:
 def latest_small() -> Halves:
     """MovieLens latest-small: half stars by user, film and year; a random tenth is predicted."""
     modes = ("userId", "movieId", "year")
-    table = read_table(_required("ml-latest-small") / "ratings.csv")
+    table = read_table(required("ml-latest-small") / "ratings.csv")
     years = np.asarray(table["timestamp"].to_numpy(), dtype="datetime64[s]").astype("datetime64[Y]").astype(int) + 1970
     table = table.append_column("year", pa.array(years))
     whole = tv.Observations.from_table(table, modes, "rating", public_labels=modes)
@@ -189,7 +189,7 @@ def latest_small() -> Halves:
 
 def taxi() -> Halves:
     """Trips by pickup zone, drop-off zone and hour, zeros included; 10 % of the cells are seen."""
-    whole = tv.read(_required("nyc-taxi") / "NYC-data-set_tensor.mat", modes=("pickup", "dropoff", "hour"))
+    whole = tv.read(required("nyc-taxi") / "NYC-data-set_tensor.mat", modes=("pickup", "dropoff", "hour"))
     train, hidden = whole.split(0.1, seed=SPLIT_SEED)
     chosen = np.random.default_rng(SPLIT_SEED).choice(len(hidden), TEST_CELLS, replace=False)
     test = hidden.take(np.sort(chosen))

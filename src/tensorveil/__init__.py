@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tensorveil.data.datasets.movielens import load_movielens as load_movielens
     from tensorveil.data.features import Features as Features
     from tensorveil.data.features import features_for as features_for
+    from tensorveil.data.features import smooth_features as smooth_features
     from tensorveil.data.observations import Observations as Observations
     from tensorveil.data.readers.files import read as read
     from tensorveil.data.scaling import BiScaling as BiScaling
@@ -71,7 +72,7 @@ _NAMES = {
     "tensorveil.audit": "audit",
     "tensorveil.data.datasets.movielens": "download_movielens load_movielens",
     "tensorveil.data.datasets.synthetic": "synthetic",
-    "tensorveil.data.features": "Features features_for",
+    "tensorveil.data.features": "Features features_for smooth_features",
     "tensorveil.data.observations": "Observations",
     "tensorveil.data.readers.files": "read",
     "tensorveil.data.scaling": "BiScaling MinMaxScaling",

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.arrays import Floats
+from tensorveil.data.features import Smooth
 from tensorveil.data.observations import Observations
+from tensorveil.data.readers.columns import split_bins
 from tensorveil.data.tables import plain_column
 from tensorveil.errors import InputError, MissingDependencyError
 from tensorveil.release.fitting import complete
@@ -54,7 +56,7 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     delta : 0 for pure privacy, or e.g. 1e-6
     model : "cp", "tucker", "auto", or CP(rank) or Tucker(ranks)
     mechanism : "auto", the name of a mechanism, or a mechanism
-    levels, at_most, expected_count, features : as for `tensorveil.complete`
+    levels, at_most, expected_count, features, smooth : as for `tensorveil.complete`
     bins, labels, shape, first_index, public_labels, duplicates : as for `Observations.from_table`, by the columns of X
     unknown : for labels that were not in X at `fit`: "offsets" predicts from the labels that were, "error" refuses
     ledger, dataset : the budget that pays for each fit: a Ledger or its path, and the name of the data set
@@ -95,6 +97,7 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         at_most: int | None = None,
         expected_count: int | None = None,
         features: Mapping[str, Any] | None = None,
+        smooth: Smooth | None = None,
         bins: Mapping[str, str] | None = None,
         labels: Mapping[str, Any] | None = None,
         shape: Sequence[int | None] | None = None,
@@ -117,6 +120,7 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.at_most = at_most
         self.expected_count = expected_count
         self.features = features
+        self.smooth = smooth
         self.bins = bins
         self.labels = labels
         self.shape = shape
@@ -139,13 +143,13 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         cells, values = validate_data(
             self, X, y, dtype=None, y_numeric=True, ensure_min_features=2, ensure_min_samples=2
         )
-        table = _columns(X, cells, self.feature_names_in_ if hasattr(self, "feature_names_in_") else None)
+        table, bins = self._modes_of(X, cells)
         self._whole = {name for name, column in table.items() if _is_whole(column)}
         data = Observations.from_table(
             {**self._labels_of(table), _value_name(table): np.asarray(values, dtype=np.float64)},
             list(table),
             _value_name(table),
-            bins=self.bins,
+            bins=bins,
             labels=self.labels,
             shape=self.shape,
             first_index=self.first_index,
@@ -164,6 +168,7 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             expected_count=self.expected_count,
             at_most=self.at_most,
             features=self.features,
+            smooth=self.smooth,
             seed=_seed(self.random_state),
             ledger=Ledger(self.ledger) if isinstance(self.ledger, str | Path) else self.ledger,
             dataset=self.dataset,
@@ -183,10 +188,16 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _predicted(self, X: Any, share: float | None) -> tuple[Floats, ...]:
         check_is_fitted(self)
         cells = validate_data(self, X, dtype=None, reset=False)
-        table = _columns(X, cells, self.feature_names_in_ if hasattr(self, "feature_names_in_") else None)
+        table, _ = self._modes_of(X, cells)
         found, _ = predicted_arrow(self.release_, self._labels_of(table), self.unknown, interval=share)
         names = ("prediction",) if share is None else ("prediction", "low", "high")
         return tuple(np.array(found.column(name).to_pylist(), dtype=np.float64) for name in names)
+
+    def _modes_of(self, X: Any, cells: NDArray[Any]) -> tuple[dict[str, pa.Array], dict[str, str]]:
+        """The column of each mode, and bins by mode: two modes share a column of times that is binned by day+hour."""
+        given = _columns(X, cells, self.feature_names_in_ if hasattr(self, "feature_names_in_") else None)
+        columns, bins = split_bins(dict(zip(given, given, strict=True)), self.bins)
+        return {mode: given[column] for mode, column in (columns or {}).items()}, bins
 
     def _labels_of(self, table: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         """Columns of labels of the kind that each one had at `fit`: whole numbers, texts, or dates as they are."""

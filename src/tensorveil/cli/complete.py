@@ -114,6 +114,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         expected_count=job.expected_count,
         at_most=job.at_most,
         features=job.features,
+        smooth=job.smooth,
     )
     say(str(planned), aside=as_json)
     expected = str(expected_of(mechanism.protocol)) if isinstance(mechanism, LocalAnswers) else outlook(planned)
@@ -172,6 +173,7 @@ def _without_privacy(
                 job.unit,
                 job.epsilon,
                 features=job.features,
+                smooth=job.smooth,
                 progress=progress,
                 ledger=ledger,
                 dataset=job.dataset,

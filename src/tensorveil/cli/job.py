@@ -58,6 +58,15 @@ def _names_of_all(found: Any) -> tuple[str, ...]:
     return _names(found) if isinstance(found, str) else tuple(name for part in _names(found) for name in _names(part))
 
 
+def _smooth(found: Any) -> dict[str, str | None]:
+    """Modes, or MODE:KIND where a kind is given; a configuration file may hold a table of them. none: no mode."""
+    if isinstance(found, Mapping):
+        return {**_pairs(found)}
+    names = _names_of_all(found)
+    parts = [name.partition(":") for name in names if names != ("none",)]
+    return {mode: kind if colon else None for mode, colon, kind in parts}
+
+
 def _sizes(found: Any) -> tuple[int, ...]:
     parts = found.split(",") if isinstance(found, str) else found if isinstance(found, list) else [found]
     try:
@@ -118,6 +127,7 @@ TYPED: dict[Reader, Any] = {  # what the command line makes of an option before 
     _sizes: str | None,
     _pairs: list[str] | None,
     _names_of_all: list[str] | None,
+    _smooth: list[str] | None,
 }
 
 
@@ -162,13 +172,19 @@ class Job:
     out: Path | None = _option(_path, "The folder to create, with model, labels, certificate and report.")  # noqa: RUF009
     format: str | None = _option(_text, "csv, tsv, parquet, tns, npz or mat. Default: taken from the file name.")
     columns: tuple[str, ...] | None = _option(_names, "Column names, for a file without a header.")
-    bin: Mapping[str, str] | None = _option(_pairs, "MODE=hour|day|week|month|year groups a column of times into bins.")
+    bin: Mapping[str, str] | None = _option(
+        _pairs, "MODE=hour|day|week|month|year groups a column of times into bins; day+hour makes two modes."
+    )
     labels: Mapping[str, str] | None = _option(_pairs, "MODE=FILE, where FILE lists the public labels, one per line.")
     public_labels: tuple[str, ...] = _option(
         _names_of_all, "Declare that the labels of MODE found in the data are public. The certificate records this.", ()
     )
     features: Mapping[str, str] | None = _option(
         _pairs, "MODE=FILE, a table of public features, one row per label. Do not derive them from the values."
+    )
+    smooth: Mapping[str, str | None] | None = _option(
+        _smooth,
+        "Modes whose neighbouring indices are alike, e.g. day or hour:periodic. Default: binned times. none: no mode.",
     )
     shape: tuple[int, ...] | None = _option(
         _sizes, "Public sizes of the modes, e.g. 943,1682. The columns then hold integer indices."

@@ -1,4 +1,4 @@
-"""Public features of the indices of a mode, such as genres of films: a matrix, or a table matched by labels."""
+"""Public features of the indices of a mode: a matrix, a table matched by labels, or waves along a smooth mode."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from tensorveil import checks
 from tensorveil.arrays import Floats, Integers
 from tensorveil.data import tables
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.files import read_table
 from tensorveil.data.readers.labels import coordinates_of
+from tensorveil.data.readers.time_bins import CYCLES, label_numbers
 from tensorveil.data.shards import Sharded
 from tensorveil.errors import InputError
 
@@ -27,6 +29,10 @@ MOST_COLUMNS = 1000
 MATRIX = "a matrix"
 TABLE = "a table"
 SHOWN = 3
+Smooth = Sequence[str] | Mapping[str, str | None]  # smooth modes, or mode -> its kind
+KINDS = ORDERED, PERIODIC = "ordered", "periodic"  # of smooth modes
+SMOOTH = "smooth"  # how the name of the waves of such a mode begins
+MOST_WAVES = 1000  # of one mode
 
 
 @final
@@ -85,10 +91,12 @@ class Features:
         return np.array(self.matrix, dtype=dtype) if copy else np.asarray(self.matrix, dtype=dtype)
 
 
-def public_inputs(features: Mapping[str, ArrayLike] | None) -> tuple[PublicInput, ...]:
-    """Features as a certificate names them."""
-    made = {mode: _features(given, mode) for mode, given in (features or {}).items()}
-    return tuple(PublicInput(mode, one.name, one.columns, one.sha256) for mode, one in made.items())
+def public_inputs(
+    features: Mapping[str, ArrayLike] | None, smooth: Mapping[str, Features] | None = None
+) -> tuple[PublicInput, ...]:
+    """Features and smooth modes as a certificate names them."""
+    made = [(mode, _features(given, mode)) for mode, given in (*(features or {}).items(), *(smooth or {}).items())]
+    return tuple(PublicInput(mode, one.name, one.columns, one.sha256) for mode, one in made)
 
 
 def features_for(observations: Observations | Sharded, features: Mapping[str, Any]) -> dict[str, Features]:
@@ -133,6 +141,89 @@ def standardised(
             columns = (matrix[:, varying] - matrix[:, varying].mean(axis=0)) / spread[varying]
             found[mode] = columns / math.sqrt(columns.shape[1])
     return found
+
+
+def smooth_features(observations: Observations | Sharded, smooth: Smooth | None) -> dict[str, Features]:
+    """Waves along the smooth modes: numbers of neighbouring indices are alike, and so is what is linear in them.
+
+    Parameters
+    ----------
+    smooth : mode -> "ordered" or "periodic" (the last index is a neighbour of the first one), or a list of modes, which
+        are ordered unless their bin comes again (hour_of_day, weekday, month_of_year). None: all modes of binned times
+
+    Examples
+    --------
+    >>> from tensorveil.data.observations import Observations
+    >>> counted = Observations([[0, 0], [1, 1]], [4.0, 2.0], (2, 24), mode_names=["street", "hour"])
+    >>> waves = smooth_features(counted, {"hour": "periodic"})["hour"]
+    >>> waves.name, waves.matrix.shape
+    ('smooth, periodic', (24, 12))
+    """
+    names, bins = observations.mode_names, observations.bins
+    if smooth is None:
+        smooth = [name for name, kind in zip(names, bins, strict=True) if kind is not None]
+    if isinstance(smooth, str) or not isinstance(smooth, Mapping | Sequence):
+        raise InputError(f"smooth must be a list of modes, or a dictionary, got {smooth!r}; write e.g. [{names[0]!r}]")
+    found = {}
+    for name in smooth:
+        if name not in names:
+            raise InputError(f"smooth must be of modes {list(names)}, got {name!r}; correct the name")
+        mode = names.index(name)
+        usual = PERIODIC if bins[mode] in CYCLES else ORDERED
+        given = smooth[name] if isinstance(smooth, Mapping) else None
+        kind = usual if given is None else checks.choice(f"smooth of {name!r}", given, KINDS)
+        places, period = _places(observations, mode, kind)
+        matrix = _waves(places, period)
+        matrix.setflags(write=False)
+        digest = hashlib.sha256(places.astype("<i8").tobytes()).hexdigest()
+        found[name] = Features(matrix, ("position",), f"{SMOOTH}, {kind}", digest)
+    return found
+
+
+def waves_by_mode(smooth: Mapping[str, Features] | None, mode_names: Sequence[str]) -> list[Floats | None]:
+    """The waves of every mode, or None for a mode that is not smooth."""
+    return [smooth[name].matrix if smooth and name in smooth else None for name in mode_names]
+
+
+def _places(observations: Observations | Sharded, mode: int, kind: str) -> tuple[Integers, int | None]:
+    """Where the indices of a smooth mode lie, and after how many steps it begins again: by their times, or in order."""
+    name, size = observations.mode_names[mode], observations.shape[mode]
+    labels, bins = observations.labels[mode], observations.bins[mode]
+    if labels is not None and bins is not None:
+        period = None if kind == ORDERED else len(CYCLES[bins]) if bins in CYCLES else size
+        numbers = label_numbers(labels, bins)
+        return (np.arange(size) if kind == PERIODIC and bins not in CYCLES else numbers), period
+    if labels is not None and labels.dtype.kind in "OU" and name in observations.inferred_modes:
+        raise InputError(
+            f"the indices of a smooth mode must have an order, got texts that were read off the data for {name!r}, "
+            "in the order of the alphabet; give its labels in their order, or bin its times"
+        )
+    return np.arange(size), size if kind == PERIODIC else None
+
+
+def _waves(places: Integers, period: int | None) -> Floats:
+    """Cosines along places, or cosines and sines around a circle; the squares of one index add up to 1 on average.
+
+    Equal priors of the coefficients give a random walk: the wave of frequency k has size 1 / k. The upper half of the
+    frequencies is left to the independent part of the prior, which has nearly their spectrum.
+    """
+    size = len(places)
+    if period is None:
+        span = int(places.max() - places.min()) + 1
+        k = np.arange(1, min(span // 2, MOST_WAVES) + 1)
+        angles = np.pi * np.outer((places - places.min() + 0.5) / span, k)
+        columns = np.cos(angles) / k
+    else:
+        k = np.arange(1, min((period + 1) // 4, MOST_WAVES // 2) + 1)
+        angles = 2 * np.pi * np.outer(places / period, k)
+        columns = np.stack([np.cos(angles) / k, np.sin(angles) / k], axis=2).reshape(size, -1)
+    columns = columns - columns.mean(axis=0)
+    most = (size + 1) // 2
+    if columns.shape[1] > most:  # few places, far apart
+        left, singular, _ = np.linalg.svd(columns, full_matrices=False)
+        columns = (left * singular)[:, :most]
+    length = math.sqrt(float(np.square(columns).sum()) / size)
+    return np.asarray(columns / length) if length > 0 else np.empty((size, 0))
 
 
 def _number(name: str, mode_names: Sequence[str]) -> int:

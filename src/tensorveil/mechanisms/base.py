@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 
 from numpy.typing import ArrayLike
 
-from tensorveil.data.features import PublicInput
+from tensorveil.data.features import Features, PublicInput
 from tensorveil.errors import InputError, UnprovenError
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
@@ -71,6 +71,17 @@ class Mechanism(ABC):
         """This mechanism with public features of some modes (mode name -> matrix); an error if it cannot use them."""
         raise InputError(
             f"features must be for a mechanism that can use them, got {self.title}, which cannot; leave them out, "
+            "or take input perturbation (under value and slice_values) or sum perturbation"
+        )
+
+    def can_smooth(self, unit: Unit) -> bool:
+        """Whether its prior can make neighbouring indices of a mode alike (`with_smooth`)."""
+        return False
+
+    def with_smooth(self, smooth: Mapping[str, Features]) -> Mechanism:
+        """This mechanism with smooth modes (mode name -> waves, see `smooth_features`); an error if it has none."""
+        raise InputError(
+            f"smooth must be for a mechanism with a posterior, got {self.title}, which has none; leave it out, "
             "or take input perturbation (under value and slice_values) or sum perturbation"
         )
 

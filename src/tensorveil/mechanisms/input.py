@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tensorveil import checks
-from tensorveil.data.features import PublicInput, public_inputs, standardised
+from tensorveil.data.features import Features, PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError, SizeError, UnprovenError
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
@@ -129,6 +129,7 @@ class InputPerturbation(Mechanism):
     default: float | None = None
     solver: str | ALS | Posterior | None = None
     features: Mapping[str, ArrayLike] | None = field(default=None, compare=False, repr=False)
+    smooth: Mapping[str, Features] | None = field(default=None, compare=False, repr=False)
     name: ClassVar[str] = "input"
 
     def __post_init__(self) -> None:
@@ -141,7 +142,7 @@ class InputPerturbation(Mechanism):
 
     @property
     def public_inputs(self) -> tuple[PublicInput, ...]:
-        return public_inputs(self.features)
+        return public_inputs(self.features, self.smooth)
 
     def with_features(self, features: Mapping[str, ArrayLike]) -> InputPerturbation:
         if self.features:
@@ -149,6 +150,12 @@ class InputPerturbation(Mechanism):
                 "features must be given once, got features here and on the mechanism; leave one of them out"
             )
         return replace(self, features=features)
+
+    def can_smooth(self, unit: Unit) -> bool:
+        return self.learns_offsets(unit)
+
+    def with_smooth(self, smooth: Mapping[str, Features]) -> InputPerturbation:
+        return replace(self, smooth=smooth)
 
     def compared_with(self, families: tuple[ModelFamily, ...], unit: Unit) -> InputPerturbation:
         """The same with a posterior that also samples models of other families, and keeps the best one."""
@@ -222,15 +229,15 @@ class InputPerturbation(Mechanism):
 
     def _check_features(self, request: Request, dense: bool) -> None:
         solver = self._solver(dense)
-        if isinstance(solver, Posterior) and solver.features is not None:
+        if isinstance(solver, Posterior) and not (solver.features is None and solver.smooth is None):
             raise InputError(
                 "features must be given to the mechanism, InputPerturbation(features={mode: matrix}), for certificates "
                 "to name them, got them on the solver; move them"
             )
-        if self.features and not isinstance(solver, Posterior):
+        if (self.features or self.smooth) and not isinstance(solver, Posterior):
             raise InputError(
-                f"features must be for the posterior, under value or slice_values, got ALS under {request.unit.kind!r};"
-                " leave them out, or take sum perturbation"
+                "features and smooth must be for the posterior, under value or slice_values, got ALS under "
+                f"{request.unit.kind!r}; leave them out, or take sum perturbation"
             )
         standardised(self.features, request.mode_names, request.shape)
 
@@ -249,9 +256,8 @@ class InputPerturbation(Mechanism):
         request, settings = plan.request, plan.settings
         target = Target(request.family, request.shape, request.bounds.low, request.bounds.high)
         solver = self._solver(not vault.unit.coordinates_public)
-        if self.features and isinstance(solver, Posterior):
-            given = standardised(self.features, request.mode_names, request.shape)
-            solver = replace(solver, features=[given.get(mode) for mode in range(len(request.shape))])
+        if isinstance(solver, Posterior):
+            solver = solver.knowing(self.features, self.smooth, request.mode_names, request.shape)
         if isinstance(solver, ALS) and not vault.unit.coordinates_public:
             query = self._cells(request, settings.noise)
             answer = vault.answer(CELLS, query)

@@ -12,7 +12,7 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tensorveil.data.features import PublicInput, public_inputs, standardised
+from tensorveil.data.features import Features, PublicInput, public_inputs, standardised, waves_by_mode
 from tensorveil.errors import InputError
 from tensorveil.inference.degree_features import degree_features
 from tensorveil.inference.offsets import NoisySums
@@ -52,6 +52,7 @@ Floats = NDArray[np.float64]
 
 MOST_LEVELS = 64
 PARTS = "answers that divide this epsilon, by public and released numbers, where a single one would be"
+MOST_WAVES = 48  # along a smooth mode: equations of all features are solved many times
 COUNT_SHARE = 0.05  # of the budget of sums, for the number of observations where it is private; it tells the mean too
 
 
@@ -82,9 +83,11 @@ class SumPerturbation(Mechanism):
     ----------
     features : public features of the indices of some modes, e.g. genres of films: mode name -> matrix, one row per
         index; they are assumed to be public
+    smooth : waves along the smooth modes, mode name -> what `smooth_features` makes; they link the offsets
     """
 
     features: Mapping[str, ArrayLike] | None = field(default=None, compare=False, repr=False)
+    smooth: Mapping[str, Features] | None = field(default=None, compare=False, repr=False)
     name: ClassVar[str] = "sums"
 
     @property
@@ -93,7 +96,7 @@ class SumPerturbation(Mechanism):
 
     @property
     def public_inputs(self) -> tuple[PublicInput, ...]:
-        return public_inputs(self.features)
+        return public_inputs(self.features, self.smooth)
 
     def with_features(self, features: Mapping[str, ArrayLike]) -> SumPerturbation:
         if self.features:
@@ -102,12 +105,18 @@ class SumPerturbation(Mechanism):
             )
         return replace(self, features=features)
 
+    def can_smooth(self, unit: Unit) -> bool:
+        return True
+
+    def with_smooth(self, smooth: Mapping[str, Features]) -> SumPerturbation:
+        return replace(self, smooth=smooth)
+
     def design(self, request: Request) -> Design:
         given = checked_features(self.features, request)
-        if request.unit.kind == "slice" and request.unit.mode_number in given:
+        if request.unit.kind == "slice" and request.unit_name in {**(self.features or {}), **(self.smooth or {})}:
             raise InputError(
-                f"features must be of other modes than that of the slices, got {request.unit_name!r}, whose rows stay "
-                "with their owners; leave them out"
+                f"features and smooth must be of other modes than that of the slices, got {request.unit_name!r}, whose "
+                "rows stay with their owners; leave them out"
             )
         request = with_typical_count(request)
         first = marginal_shares(request)
@@ -135,7 +144,7 @@ class SumPerturbation(Mechanism):
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         given = checked_features(self.features, plan.request)
-        features = _features(vault, given)
+        features = _features(vault, given, waves_by_mode(self.smooth, plan.request.mode_names))
         public = len(vault.pattern) if plan.request.unit.kind == "value" else None
         first = len(plan.stages) - max(len(plan.settings), 1)
         marginal = ask_marginal(vault, plan.stages[:first], plan.request.bounds, public)
@@ -171,14 +180,17 @@ class SumPerturbation(Mechanism):
         return latent.completion(bounds)
 
 
-def _features(vault: Vault, given: Mapping[int, Floats]) -> dict[int, list[Floats]]:
-    """Groups of features by mode: from public coordinates, then the given ones."""
+def _features(vault: Vault, given: Mapping[int, Floats], waves: Sequence[Floats | None]) -> dict[int, list[Floats]]:
+    """Groups of features by mode: from public coordinates, then the given ones, then waves of smooth modes."""
     groups: dict[int, list[Floats]] = {}
     if vault.unit.coordinates_public:
         made = degree_features(vault.pattern.coordinates, vault.shape)
         groups = {mode: list(parts.values()) for mode, parts in enumerate(made)}
     for mode, columns in given.items():
         groups.setdefault(mode, []).append(columns)
+    for mode, part in enumerate(waves):
+        if part is not None:
+            groups.setdefault(mode, []).append(part[:, :MOST_WAVES])
     return groups
 
 

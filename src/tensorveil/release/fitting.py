@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorveil import checks
 from tensorveil.arrays import Integers
-from tensorveil.data.features import features_for
+from tensorveil.data.features import Smooth, features_for, smooth_features
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.columns import Modes
 from tensorveil.data.shards import WHOLE, Data, Part, Sharded, opened
@@ -56,6 +56,7 @@ def plan(
     expected_count: int | None = None,
     at_most: int | None = None,
     features: Mapping[str, Any] | None = None,
+    smooth: Smooth | None = None,
 ) -> Plan:
     """Choose a mechanism, fix its noise and compute its privacy cost, from public facts about the observations.
 
@@ -76,6 +77,7 @@ def plan(
     expected_count : a public guess of the number of observations; a wrong guess only costs accuracy
     at_most : with a slice unit, the number of observations that are kept per slice
     features : public facts about the indices of modes, see `complete`
+    smooth : modes whose neighbouring indices are alike, see `complete`
 
     Examples
     --------
@@ -107,6 +109,11 @@ def plan(
             f"mechanism must be an instance, e.g. InputPerturbation(), got {mechanism!r}; add the parentheses"
         )
     chosen = choice.mechanism.with_features(features_for(observations, features)) if features else choice.mechanism
+    if smooth is not None or chosen.can_smooth(protected):
+        waves = smooth_features(observations, smooth)
+        if smooth is None and protected.kind == "slice":  # its rows stay with their owners
+            waves.pop(observations.mode_names[protected.mode_number], None)
+        chosen = chosen.with_smooth(waves) if waves else chosen
     if model == "auto":
         chosen = compared_families(chosen, observations.shape, protected)
     return chosen.plan(
@@ -310,6 +317,7 @@ def complete(
     expected_count: int | None = None,
     at_most: int | None = None,
     features: Mapping[str, Any] | None = None,
+    smooth: Smooth | None = None,
     seed: int | None = None,
     progress: Progress = no_progress,
     ledger: Ledger | None = None,
@@ -332,6 +340,10 @@ def complete(
     or a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
     certificate names them. A mechanism that cannot use them refuses.
 
+    `smooth` names modes whose neighbouring indices are alike, e.g. ["day"], or {"day": "ordered", "hour": "periodic"}
+    if the last hour is a neighbour of the first one. How alike they are is learned. Modes of binned times are smooth by
+    default: those that come again (hour_of_day, weekday, month_of_year) are periodic. With [] none is.
+
     Examples
     --------
     >>> import tensorveil as tv
@@ -347,7 +359,8 @@ def complete(
         family = family_of(model, data.shape, Unit.value(), mechanism)
         known = features_for(data, features) if features else None
         others = () if model != "auto" else (family_of("tucker", data.shape, Unit.value(), mechanism),)
-        completion = completed_without_privacy(data, family, bounds, progress, known, others)
+        waves = smooth_features(data, smooth)
+        completion = completed_without_privacy(data, family, bounds, progress, known, others, waves)
         return Release(completion, NO_PRIVACY, **_names(data))
     planned = plan(
         data,
@@ -361,5 +374,6 @@ def complete(
         expected_count=expected_count,
         at_most=at_most,
         features=features,
+        smooth=smooth,
     )
     return fit(data, planned, seed=seed, progress=progress, ledger=ledger, dataset=dataset, engine=engine)

@@ -59,7 +59,8 @@ def _own(mechanism: Mechanism, request: Request, remote: bool) -> float:
         return copy + count * 3 * NUMBER + indices * SUMS_PER_INDEX
     if isinstance(mechanism, InputPerturbation | LocalAnswers) and request.unit.coordinates_public:
         solver = mechanism.solver if isinstance(mechanism.solver, Posterior) else Posterior()
-        return copy + _posterior(solver, count, shape, max(ranks), numbers + indices)
+        waves = 3.0 * sum(part.matrix.nbytes for part in (mechanism.smooth or {}).values())
+        return copy + waves + _posterior(solver, count, shape, max(ranks), numbers + indices)
     dense = isinstance(mechanism, InputPerturbation)  # each cell gets noise
     cells = 6 * NUMBER * float(np.prod(shape, dtype=np.float64)) if dense else 0.0
     rows = max(size * (rank * (rank + 1) // 2 + rank) for size, rank in zip(shape, ranks, strict=True))

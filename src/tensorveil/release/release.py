@@ -52,7 +52,7 @@ class Release:
     ----------
     plan : None for a published algorithm, and for a release that was loaded from a folder
     labels : labels of the indices of each mode; None for a mode that is only numbered.
-    bins : for modes that hold binned times: "hour", "day", "week" or "month"
+    bins : for modes that hold binned times: "hour", "day", "week", "weekday", ...
     ledger : the budget that paid: dataset, reservation, entry_hash
     generator : the generator that drew the noise
     certificate : for a loaded release, its certificate. For a new release, `Certificate.of` makes one.

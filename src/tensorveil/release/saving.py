@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.data.readers.time_bins import BINS
 from tensorveil.errors import InputError, SpentError, TensorveilError
 from tensorveil.models.completion import Completion
 from tensorveil.models.draws import PosteriorDraws
@@ -38,7 +39,6 @@ FILES = (CERTIFICATE, *HASHED)
 LABELS_VERSION = 1
 DRAWS = "draws."  # before the names of arrays of posterior draws
 DTYPE = re.compile(r"text|\|b1|[<>|][iu][1248]|<U[0-9]{1,6}|<M8\[(?:[1-9][0-9]{0,4})?(?:Y|M|W|D|h|m|s|ms|us|ns)\]")
-BINS = ("hour", "day", "week", "month", "year")
 
 
 def check_target(directory: str | Path) -> Path:

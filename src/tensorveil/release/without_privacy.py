@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tensorveil.data.features import standardised
+from tensorveil.data.features import Features
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.released import Released
@@ -42,6 +42,7 @@ def completed_without_privacy(
     progress: Progress = no_progress,
     features: Mapping[str, ArrayLike] | None = None,
     others: tuple[ModelFamily, ...] = (),
+    smooth: Mapping[str, Features] | None = None,
 ) -> Completion:
     """The posterior of a model of the family, or of the best of several, given the values clipped to the bounds."""
     bounds = bounds_of(bounds)
@@ -52,8 +53,7 @@ def completed_without_privacy(
     scale = scale_of(marginal, MOST_LEVELS, (bounds.low, bounds.high))
     symbols = np.searchsorted(scale.edges, steps, side="right")
     released = Released(symbols, np.eye(len(scale.low)), scale, marginal.error)
-    given = standardised(features, observations.mode_names, observations.shape)
-    solver = Posterior(features=[given.get(mode) for mode in range(len(observations.shape))], families=others)
+    solver = Posterior(families=others).knowing(features, smooth, observations.mode_names, observations.shape)
     target = Target(family, observations.shape, bounds.low, bounds.high)
     with one_blas_thread():
         return sample_values(solver, released, observations.coordinates, target, progress)

@@ -61,9 +61,7 @@ class Layout:
         columns = _columns_by_mode(modes)
         if value is not None and not isinstance(value, str):
             raise InputError(f"value must be the name of a column, got {value!r}; give its name")
-        binned = _by_mode("bins", bins, "{mode: 'day'}")
-        for name, kind in binned.items():
-            checks.choice(f"the bin of {name!r}", kind, time_bins.BINS)
+        columns, binned = split_bins(columns, bins)
         given = {name: label_list(found, name) for name, found in _by_mode("labels", labels, "{mode: list}").items()}
         if value is not None and value in (columns or {}).values():
             raise InputError(f"value must not be one of the modes, got {value!r} as both; name another column")
@@ -139,6 +137,26 @@ def observations_of(source: Reading, layout: Layout, kind: type[Observations]) -
     )
 
 
+def split_bins(columns: dict[str, str] | None, bins: Any) -> tuple[dict[str, str] | None, dict[str, str]]:
+    """Columns and bins by mode, where a mode such as time=day+hour has become one mode per part of its bin."""
+    bins = _by_mode("bins", bins, "{mode: 'day'}")
+    parts = {name: time_bins.bin_parts(kind, name) for name, kind in bins.items()}
+    kinds: dict[str, str] = {}
+    for name, part in parts.items():
+        others = {*(columns or {}), *kinds} - {name}
+        if len(part) > 1 and (columns is None or name not in columns or not others.isdisjoint(part)):
+            raise InputError(
+                f"bins of {name!r} that make several modes must be of a column, and {', '.join(part)} must be "
+                f"names of no other modes, got {bins[name]!r} with the modes {sorted(others)}; rename those, or write "
+                "modes={mode: column} with one mode per bin"
+            )
+        kinds |= part
+    if columns is None:
+        return None, kinds
+    named = {mode: column for name, column in columns.items() for mode in parts.get(name, (name,))}
+    return named, kinds
+
+
 def _columns_by_mode(modes: Any) -> dict[str, str] | None:
     """Mode -> column, of a list of columns or of such a dictionary."""
     if not isinstance(modes, Mapping):
@@ -202,6 +220,8 @@ def _mode(source: Reading, name: str, size: int | None, given: Any, kind: str | 
             texts = time_bins.bin_labels(given, kind, name)
             rule = f"have a time of the {len(texts):,} given labels of column {name!r}, got another or none"
             return _Mode(binned_positions(column, kind, name, texts), len(texts), texts, rule)
+        if kind in time_bins.CYCLES:
+            return _mode(source, name, None, np.array(time_bins.CYCLES[kind]), kind, first)
         numbers, known = time_bins.bin_numbers(column, kind, name)
         codes, found_bins = tables.distinct(pa.array(numbers[known]))
         codes, bins = tables.sorted_labels(codes, found_bins)

@@ -44,7 +44,8 @@ def read(
     value : name of the column of values; for .npz and .mat the name of the dense array, if there are several
     format : "csv", "tsv", "parquet", "tns", "npz" or "mat"; default: according to the ending of the path
     columns : names of the columns of a CSV or TSV file without a header
-    bins : mode -> "hour", "day", "week", "month" or "year", for columns of times (seconds since 1970, ISO texts, dates)
+    bins : mode -> "hour", "day", "week", "month" or "year", for columns of times (seconds since 1970, ISO, dates),
+        or a bin that comes again: "hour_of_day", "weekday", "month_of_year". "day+hour" makes two modes, day and hour
     labels : mode -> its labels, a list or the path of a file with one label per line; this makes the mode public
     shape : sizes of the modes, None where not stated; a mode with a size and no labels holds numbers from `first_index`
     first_index : the number of a mode's first index, if the file has indices (a .tns file always counts from 1)

@@ -1,4 +1,4 @@
-"""Times, grouped into hours, days, ISO weeks, months or years of UTC."""
+"""Times, grouped into hours, days, ISO weeks, months or years of UTC, or into hours of the day, weekdays and months."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tensorveil import checks
 from tensorveil.arrays import Flags, Integers
 from tensorveil.data import tables
 from tensorveil.errors import InputError
@@ -22,9 +23,29 @@ PATTERNS = {
     "week": r"\d{4}-W\d\d",
     "month": r"\d{4}-\d\d",
     "year": r"\d{4}",
+    "hour_of_day": r"[01]\d|2[0-3]",
+    "weekday": r"(Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day",
+    "month_of_year": r"0[1-9]|1[0-2]",
 }
-EXAMPLES = {"hour": "1998-03-08T14", "day": "1998-03-08", "week": "1998-W10", "month": "1998-03", "year": "1998"}
+EXAMPLES = {
+    "hour": "1998-03-08T14",
+    "day": "1998-03-08",
+    "week": "1998-W10",
+    "month": "1998-03",
+    "year": "1998",
+    "hour_of_day": "14",
+    "weekday": "Sunday",
+    "month_of_year": "03",
+}
 BINS = tuple(PATTERNS)
+# bins that come again: all their labels, which do not depend on the data
+CYCLES = {
+    "hour_of_day": tuple(f"{hour:02d}" for hour in range(24)),
+    "weekday": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "month_of_year": tuple(f"{month:02d}" for month in range(1, 13)),
+}
+OTHER_WORDS = {"date": "day"}
+LATER_WORDS = {"hour": "hour_of_day", "month": "month_of_year"}  # after the first part, as in day+hour
 NUMPY_UNITS = {"hour": "h", "day": "D", "month": "M", "year": "Y"}
 SECONDS_PER_DAY = 86_400
 EPOCH = dt.datetime(1970, 1, 1)
@@ -33,8 +54,25 @@ LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59
 PARTS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
+def bin_parts(kind: Any, name: str) -> dict[str, str]:
+    """The modes that a column of times is binned into, and the bin of each: {"day": "day", "hour": "hour_of_day"}.
+
+    A single bin such as "day" keeps the name of the mode. The modes of "day+hour" are called by the parts: the first
+    one counts days, and later ones come again, so "hour" is the hour of the day there.
+    """
+    words = kind.split("+") if isinstance(kind, str) else [kind]
+    first, *later = [OTHER_WORDS.get(word, word) if isinstance(word, str) else word for word in words]
+    checks.choice(f"the bin of {name!r}", first, BINS)
+    if not later:
+        return {name: first}
+    cycles = [checks.choice(f"a later bin of {name!r}", LATER_WORDS.get(word, word), tuple(CYCLES)) for word in later]
+    if len({first, *cycles}) != len(words):
+        raise InputError(f"the bins of {name!r} must be different, got {kind!r}; leave one of them out")
+    return dict(zip(words, [first, *cycles], strict=True))
+
+
 def bin_numbers(column: Any, kind: str, name: str) -> tuple[Integers, Flags]:
-    """The number of each time's bin, counted from 1970, and which rows hold a time.
+    """The number of each time's bin, counted from 1970, or from the first label of a cycle, and which rows hold a time.
 
     Numbers are seconds since 1970, texts are ISO dates or timestamps. Times with a time zone are converted to UTC;
     times without one are taken as UTC.
@@ -47,11 +85,19 @@ def bin_numbers(column: Any, kind: str, name: str) -> tuple[Integers, Flags]:
         return days, known
     if kind == "week":
         return (days + 3) // 7, known  # 1970-01-01 was a Thursday, weeks begin on Monday
-    return days.astype("datetime64[D]").astype(f"datetime64[{NUMPY_UNITS[kind]}]").astype(np.int64), known
+    if kind == "hour_of_day":
+        return seconds // 3600 % 24, known
+    if kind == "weekday":
+        return (days + 3) % 7, known
+    unit = NUMPY_UNITS["month" if kind == "month_of_year" else kind]
+    numbers = days.astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int64)
+    return numbers % 12 if kind == "month_of_year" else numbers, known
 
 
 def bin_texts(numbers: Integers, kind: str) -> NDArray[np.object_]:
     """Labels of bins, e.g. 1998-03-08 or 1998-W10."""
+    if kind in CYCLES:
+        return np.array(CYCLES[kind], dtype=object)[numbers]
     if kind != "week":
         return np.datetime_as_string(numbers.astype(f"datetime64[{NUMPY_UNITS[kind]}]")).astype(object)
     mondays = (numbers * 7 - 3).astype("datetime64[D]")
@@ -75,6 +121,17 @@ def bin_labels(labels: Any, kind: str, name: str) -> NDArray[np.object_]:
             f"the labels of {name!r}, binned by {kind}, must be written like {EXAMPLES[kind]}, got others; rewrite them"
         )
     return np.array(texts, dtype=object)
+
+
+def label_numbers(labels: NDArray[Any], kind: str) -> Integers:
+    """The numbers of bins, as `bin_numbers` counts them, from their labels."""
+    texts = labels.tolist()
+    if kind in CYCLES:
+        return np.array([CYCLES[kind].index(text) for text in texts], dtype=np.int64)
+    if kind == "week":
+        mondays = [dt.date.fromisocalendar(int(text[:4]), int(text[-2:]), 1).toordinal() for text in texts]
+        return (np.array(mondays, dtype=np.int64) - EPOCH.toordinal() + 3) // 7
+    return np.array(texts, dtype=f"datetime64[{NUMPY_UNITS[kind]}]").astype(np.int64)
 
 
 def epoch_seconds(column: Any, name: str) -> tuple[Integers, Flags]:

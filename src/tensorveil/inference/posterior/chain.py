@@ -320,7 +320,7 @@ class Chain:
         for group, usual in [(slice(0, 1), MEAN_RATIO), *((group, LINK_RATIO) for group in links.groups)]:
             explained = (beta[group] ** 2 / weights[group]).sum(axis=0)
             number = group.stop - group.start
-            ratios[group] = self.precisions(own * explained, number, ratios[group][0], np.full(len(own), usual**-2))
+            ratios[group] = self._ratios(own * explained, number, ratios[group][0], usual, group == links.shared)
             squares += ratios[group][0] * explained
             counts += number
         counts[-1] -= 1  # the mean of the offsets is held, so it tells nothing of their spread
@@ -328,6 +328,14 @@ class Chain:
         if held:
             drawn[:-1] = own[:-1]
         self.row_precisions[mode] = drawn
+
+    def _ratios(self, squares: Floats, count: int, now: Floats, usual: float, shared: bool) -> Floats:
+        """Precisions of a group of links over those of the rows: one per column, or of all factors and of offsets."""
+        if not shared:
+            return self.precisions(squares, count, now, np.full(len(now), usual**-2))
+        factors = len(now) - 1
+        sums, counts = np.array([squares[:-1].sum(), squares[-1]]), np.array([count * factors, count])
+        return np.repeat(self.precisions(sums, counts, now[-2:], np.full(2, usual**-2)), [factors, 1])
 
     def precisions(self, squares: Floats, counts: ArrayLike, now: Floats, usual: Floats) -> Floats:
         """Precisions of so many normal numbers with these sums of squares, whose spread is half-Cauchy.

@@ -3,23 +3,25 @@
     latent number of entry w ~ N(m_w, 1),    m_w = offsets_w + xhat_w,
     row i of mode n with its offset ~ N(F_i beta_n, 1 / lambda_n),    beta_n ~ N(0, weights / (kappa_n lambda_n)),
 
-F are the features of the mode (a constant and side information). There is one lambda per column, and one kappa per
-column and group of features; their roots have half-Cauchy priors, so that what the data do not show is shrunk to
-nothing, and a rank that is too large costs little. The released symbols depend on the latent numbers through cuts and
-a channel (released.py); latent numbers are summed out. The average prediction of the draws is the posterior mean.
+F are the features of the mode: a constant, side information and, if the mode is smooth, waves along it. There is one
+lambda per column, and one kappa per column and group of features (of waves one for all factors); their roots have half-
+Cauchy priors, so that what the data do not show is shrunk to nothing, and a rank that is too large costs little. The
+released symbols depend on the latent numbers through cuts and a channel (released.py); latent numbers are summed out.
+The average prediction of the draws is the posterior mean.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil import checks
+from tensorveil.data.features import Features, standardised, waves_by_mode
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.chain import Chain, Start
 from tensorveil.inference.posterior.diagnostics import effective_size, split_rhat
@@ -111,6 +113,8 @@ class Posterior:
     threads : number of threads; None: one per core. The result does not depend on it.
     pattern : whether to use the positions of the observed values as side information (pattern.py)
     features : further side information, one public matrix per mode (one row per index), or None for a mode
+    smooth : one matrix of waves per smooth mode (one row per index), or None for other modes: a random walk along
+        the mode is linear in them. They are a group of features, beside which rows stay free to differ.
     families : further models to sample; the one that is expected to predict symbols best is kept
     """
 
@@ -120,6 +124,7 @@ class Posterior:
     threads: int | None = None
     pattern: bool = True
     features: Sequence[ArrayLike | None] | None = field(default=None, repr=False, compare=False)
+    smooth: Sequence[Floats | None] | None = field(default=None, repr=False, compare=False)
     families: tuple[ModelFamily, ...] = ()
 
     def __post_init__(self) -> None:
@@ -128,6 +133,18 @@ class Posterior:
                 checks.positive_integer(name, getattr(self, name))
         checks.positive_integer("chains", self.chains)
         checks.positive_integer("draws", self.draws)
+
+    def knowing(
+        self,
+        features: Mapping[str, ArrayLike] | None,
+        smooth: Mapping[str, Features] | None,
+        mode_names: Sequence[str],
+        shape: tuple[int, ...],
+    ) -> Posterior:
+        """The same with public features of some modes, and with waves along the smooth ones, by the names of modes."""
+        given = standardised(features, mode_names, shape)
+        known = [given.get(mode) for mode in range(len(shape))]
+        return replace(self, features=known, smooth=waves_by_mode(smooth, mode_names))
 
     def planned_sweeps(self, entries: int, order: int) -> int:
         """The largest number of sweeps of a chain for a given number of entries."""
@@ -171,7 +188,8 @@ class Posterior:
             lists = SortedSymbols.of(coordinates, released.symbols, shape, model.ranks, cores)
         else:
             data.orders  # noqa: B018  # made before threads share it
-        links = [Links(groups, size) for groups, size in zip(self._features(coordinates, shape), shape, strict=True)]
+        waves = [None] * len(shape) if self.smooth is None else self.smooth
+        links = [Links(*part) for part in zip(self._features(coordinates, shape), shape, waves, strict=True)]
         first = checks.seed(seed) or 0
         chains = [
             Chain(data, released, family, shape, links, first + 1_000_003 * number, max(cores // threads, 1), lists)

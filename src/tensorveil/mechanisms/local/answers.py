@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tensorveil.data.features import PublicInput, public_inputs, standardised
+from tensorveil.data.features import Features, PublicInput, public_inputs, standardised
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.noisy import Target, sample_values
@@ -40,6 +40,7 @@ class LocalAnswers(Mechanism):
     person : the mode whose indices are people, if the guarantee should say what all answers of one person cost
     solver : the sampler; None: its defaults
     features : public features of the indices of some modes, mode name -> matrix
+    smooth : waves along the smooth modes, mode name -> what `smooth_features` makes
 
     Guarantee
     ---------
@@ -50,14 +51,21 @@ class LocalAnswers(Mechanism):
     person: str | None = None
     solver: Posterior | None = None
     features: Mapping[str, ArrayLike] | None = field(default=None, compare=False, repr=False)
+    smooth: Mapping[str, Features] | None = field(default=None, compare=False, repr=False)
     name: ClassVar[str] = "local"
 
     @property
     def public_inputs(self) -> tuple[PublicInput, ...]:
-        return public_inputs(self.features)
+        return public_inputs(self.features, self.smooth)
 
     def with_features(self, features: Mapping[str, ArrayLike]) -> LocalAnswers:
         return replace(self, features=features)
+
+    def can_smooth(self, unit: Unit) -> bool:
+        return True
+
+    def with_smooth(self, smooth: Mapping[str, Features]) -> LocalAnswers:
+        return replace(self, smooth=smooth)
 
     def design(self, request: Request) -> Design:
         agreed = self.protocol
@@ -92,9 +100,8 @@ class LocalAnswers(Mechanism):
     ) -> Completion:
         """The posterior of the model given the answers, which come in the order of their cells."""
         request = plan.request
-        given = standardised(self.features, request.mode_names, request.shape)
-        features = [given.get(mode) for mode in range(len(request.shape))] if given else None
-        solver = replace(self.solver or Posterior(), features=features)
+        names, shape = request.mode_names, request.shape
+        solver = (self.solver or Posterior()).knowing(self.features, self.smooth, names, shape)
         target = Target(request.family, request.shape, request.bounds.low, request.bounds.high)
         return sample_values(solver, released_answers(self.protocol, symbols), coordinates, target, progress)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tensorveil.data.features import Smooth
 from tensorveil.data.readers.columns import Modes
 from tensorveil.data.shards import opened
 from tensorveil.errors import InputError
@@ -30,6 +31,7 @@ def tune(
     mechanism: Mechanism | str = "auto",
     levels: Sequence[float] | None = None,
     features: Mapping[str, Any] | None = None,
+    smooth: Smooth | None = None,
     at_most: int | None = None,
     modes: Modes | None = None,
     value: str | None = None,
@@ -71,7 +73,7 @@ def tune(
         raise InputError(f"models must be a list of models, got {models!r}; write e.g. [CP(4), CP(12)]")
     first, *others = models
     asked = (first, bounds, unit, epsilon, delta)
-    planned = plan(data, *asked, mechanism=mechanism, levels=levels, features=features, at_most=at_most)
+    planned = plan(data, *asked, mechanism=mechanism, levels=levels, features=features, smooth=smooth, at_most=at_most)
     chosen = planned.mechanism
     if not isinstance(chosen, InputPerturbation) or not chosen.learns_offsets(protected):
         raise InputError(
@@ -81,4 +83,5 @@ def tune(
     for family in others:
         family.block_shapes(data.shape)  # an error now rather than after spending
     wider = chosen.compared_with(tuple(others), protected) if others else chosen
-    return fit(data, plan(data, *asked, mechanism=wider, at_most=at_most).explained(planned.reason), **running)
+    again = plan(data, *asked, mechanism=wider, smooth=smooth, at_most=at_most)
+    return fit(data, again.explained(planned.reason), **running)

@@ -14,6 +14,7 @@ from tensorveil.data.features import Features
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.columns import Modes
 from tensorveil.data.readers.files import read
+from tensorveil.data.readers.time_bins import CYCLES
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import EARLIER_MODEL, Mechanism, Progress, no_progress
 from tensorveil.privacy.accounting.parts import label_text, never_in_both
@@ -30,7 +31,7 @@ def time_mode(release: Release, time: int | str | None = None) -> int:
     """The mode that splits earlier from later data: the named one, or the only one that holds binned times."""
     if time is not None:
         return release.mode_number(time)
-    binned = [mode for mode, kind in enumerate(release.bins) if kind is not None]
+    binned = [mode for mode, kind in enumerate(release.bins) if kind is not None and kind not in CYCLES]
     if len(binned) != 1:
         raise InputError(
             f"time must name the mode that splits earlier from later data, of {list(release.mode_names)}, got none; "
