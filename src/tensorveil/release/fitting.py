@@ -336,13 +336,23 @@ def complete(
     Under `entry` and `slice` the shape must be public: state it instead of deriving it from the data. With an infinite
     epsilon nothing is private (status "none"): the same models are fitted without noise, to show the cost of privacy.
 
-    `features` are public facts about the indices of modes, e.g. {"film": "films.csv"}: a matrix with one row per index,
-    or a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
-    certificate names them. A mechanism that cannot use them refuses.
+    Parameters
+    ----------
+    observations : Observations, a data frame, a table, or a path
+    model, bounds, unit, epsilon, delta, mechanism, levels, expected_count, at_most : see `plan`
+    features : public facts about the indices of modes, e.g. {"film": "films.csv"}: a matrix with one row per index, or
+        a table or file that is matched by labels (`features_for`). They must not be derived from the values; the
+        certificate names them. A mechanism that cannot use them refuses.
+    smooth : modes whose neighbouring indices are alike, e.g. ["day"], or {"day": "ordered", "hour": "periodic"} if the
+        last hour is a neighbour of the first one. How alike they are is learned. Modes of binned times are smooth by
+        default: those that come again (hour_of_day, weekday, month_of_year) are periodic. With [] none is.
+    seed, progress, ledger, dataset, engine : see `fit`
+    modes, value : names of columns, where a table or a path is given
+    **reading : further arguments of `Observations.from_table` or `read`
 
-    `smooth` names modes whose neighbouring indices are alike, e.g. ["day"], or {"day": "ordered", "hour": "periodic"}
-    if the last hour is a neighbour of the first one. How alike they are is learned. Modes of binned times are smooth by
-    default: those that come again (hour_of_day, weekday, month_of_year) are periodic. With [] none is.
+    Returns
+    -------
+    Release
 
     Examples
     --------
