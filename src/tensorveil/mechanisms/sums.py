@@ -62,6 +62,7 @@ Floats = NDArray[np.float64]
 MOST_LEVELS = 64
 PARTS = "answers that divide this epsilon, by public and released numbers, where a single one would be"
 MOST_WAVES = 48  # along a smooth mode: equations of all features are solved many times
+LONG_TAILS = 4.0  # standard deviations of values with long tails, in spreads of their middle; 2.2 on MIMIC's counts
 COUNT_SHARE = 0.05  # of the budget of sums, for the number of observations where it is private; it tells the mean too
 
 
@@ -161,8 +162,15 @@ class SumPerturbation(Mechanism):
         request, (total, *paid), totals = _payments(vault, plan, plan.stages[first:], widths, marginal)
         withheld = request.unit.mode_number if request.unit.kind == "slice" else None
         bounds = request.bounds.low, request.bounds.high
-        totals.append(_total(vault, request, total, marginal))
-        marginal, means = with_mean(marginal, *mean_of_totals(totals), DRAWS)
+        inside = _inside(request, total, marginal)
+        if isinstance(total.event, PureEvent) and inside[1] - inside[0] < 1.0:
+            total, again = (replace(total, event=PureEvent(part)) for part in shares(total.event.epsilon, [0.5, 0.5]))
+            of_inside = mean_of_totals([_total(vault, request, again, inside)])
+            totals.append(_total(vault, request, total, (-1.0, 1.0)))
+        else:
+            of_inside = None
+            totals.append(_total(vault, request, total, inside))
+        marginal, means = with_mean(marginal, *mean_of_totals(totals), DRAWS, of_inside)
         scale = scale_of(marginal, MOST_LEVELS, bounds)
         latent = LatentPosterior(scale, means, request.family.zeros(request.shape), withheld)
         columns: dict[int, tuple[Floats, Floats]] = {}
@@ -241,7 +249,7 @@ def _payments(
         count = max(float(counted.counts[0]) - doubt, doubt) / counted.weight
         totals.append(Total(counted, -1.0, 1.0))
     request = replace(request, expected_count=max(round(min(count, math.prod(map(float, request.shape)))), 1))
-    reach = max(MEAN_REACH, 1 / max(surest_spread(known), 1e-9))
+    reach = max(MEAN_REACH, 1 / max(LONG_TAILS * surest_spread(known), 1e-9))
     _, asked = _planned(request, marginal, PureEvent(whole), features, reach)
     parts = shares(whole, [one.share for one in asked])
     return request, [_Payment(*one) for one in zip(asked, repeat(stage.name), map(PureEvent, parts))], totals
@@ -362,10 +370,15 @@ def _ask(vault: Vault, request: Request, paid: _Payment, rows: Rows, reading: Sc
     return NoisySums(answer.values, counts, answer.variance, 0.0, weight)
 
 
-def _total(vault: Vault, request: Request, paid: _Payment, marginal: Marginal) -> Total:
-    """The total of the values."""
+def _inside(request: Request, paid: _Payment, marginal: Marginal) -> tuple[float, float]:
+    """The range of values that the marginal suggests to read."""
     noise = _noise(request, paid.asked, paid.event)
-    low, high = reading_range(marginal, math.sqrt(noise.whole) / max(request.count_or_guess * noise.weight, 1.0))
+    return reading_range(marginal, math.sqrt(noise.whole) / max(request.count_or_guess * noise.weight, 1.0))
+
+
+def _total(vault: Vault, request: Request, paid: _Payment, ends: tuple[float, float]) -> Total:
+    """The total of the values, read between two ends."""
+    low, high = ends
     reading = ScoreReading.linear((low + high) / 2, (high - low) / 2, Offsets.none(len(request.shape)), own=False)
     return Total(_ask(vault, request, paid, Rows(1), reading), low, high)
 

@@ -158,3 +158,14 @@ def test_the_total_of_narrow_values_has_the_budget_that_their_offsets_would_wast
     plan = tv.SumPerturbation().plan(tv.CP(1), tv.Bounds(0, 1000), "value", 6.0, shape=(25, 20), expected_count=100)
     errors = [np.abs(tv.fit(data, plan, seed=seed).predict(where) - 700.0).mean() for seed in range(8)]
     assert np.mean(errors) < 2 * 1000 / (100 * 6.0)  # twice the mean absolute noise of a mean over the bounds
+
+
+@pytest.mark.parametrize("unit", ["value", "entry"])
+def test_values_that_the_marginal_did_not_see_are_in_the_mean_all_the_same(unit):
+    """A fifth of the values may lie in a cell that is not clear: read in the range of the others, all seemed zero."""
+    where = np.column_stack(np.unravel_index(np.arange(0, 240, 4), (12, 20)))
+    values = (np.arange(60) % 5 == 0).astype(float)
+    data = tv.Observations(where, values, (12, 20))
+    plan = tv.SumPerturbation().plan(tv.CP(1), tv.Bounds(0, 1), unit, 10.0, shape=(12, 20), expected_count=60)
+    means = np.array([tv.fit(data, plan, seed=seed).predict(where).mean() for seed in range(12)])
+    assert np.abs(means - 0.2).max() < 0.1

@@ -78,9 +78,7 @@ class LatentPosterior:
     withheld : the mode whose indices subtract their own offsets before sums read them, if there is one
     """
 
-    def __init__(
-        self, scale: Scale, means: Floats, model: FactorModel, withheld: int | None = None
-    ) -> None:
+    def __init__(self, scale: Scale, means: Floats, model: FactorModel, withheld: int | None = None) -> None:
         self.scale, self.law = scale, ScoreLaw(scale)
         self._withheld = withheld
         self._rng = np.random.default_rng(0)

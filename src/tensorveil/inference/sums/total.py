@@ -48,9 +48,9 @@ def reading_range(marginal: Marginal, noise: float) -> tuple[float, float]:
 
 
 def surest_spread(marginal: Marginal) -> float:
-    """The spread of the values, centred, that noise of the marginal cannot feign: that of a normal law by two quantiles.
+    """The spread of the values, centred, that is not noise of the marginal: that of a normal law by two quantiles.
 
-    As many standard errors of a mass as may be missed are left out at each end: a constant in noise seems to have tails.
+    As many standard errors of a mass as may be missed are left out at each end: noise gives a constant tails.
     """
     share = min(MISSED * marginal.error, LARGEST_TRIMMED)
     low, high = marginal.quantile(np.array([share, 1 - share]))
@@ -87,18 +87,22 @@ def mean_of_totals(totals: Sequence[Total]) -> tuple[float, float]:
     return float(mean), math.sqrt(float(weights**2 @ variances) + shared**2 * doubt)
 
 
-def with_mean(marginal: Marginal, mean: float, noise: float, number: int) -> tuple[Marginal, Floats]:
+def with_mean(
+    marginal: Marginal, mean: float, noise: float, number: int, inside: tuple[float, float] | None = None
+) -> tuple[Marginal, Floats]:
     """The marginal with another mean, released with noise of this standard deviation, and the law of that mean.
 
     If there is room between the masses and the bounds, a tail is put there, too small to show in the marginal, but not
     in the mean: of a few standard deviations, and longer where its mass would otherwise be too large to be missed.
     Without room, masses are tilted exponentially.
 
+    inside : a mean of values that were read in the range of the marginal, and its noise
+
     Returns
     -------
     The marginal, and so many equally likely means, in increasing order (`_posterior_means`).
     """
-    means = _posterior_means(marginal, mean, noise, number)
+    means = _posterior_means(marginal, mean, noise, number, inside)
     wanted = float(means.mean())
     short = wanted - marginal.mean()
     low, high = (float(end) for end in marginal.quantile(np.array([0.0, 1.0])))
@@ -118,14 +122,21 @@ def with_mean(marginal: Marginal, mean: float, noise: float, number: int) -> tup
     return replace(marginal, masses=masses), means
 
 
-def _posterior_means(marginal: Marginal, mean: float, noise: float, number: int) -> Floats:
+def _posterior_means(
+    marginal: Marginal, mean: float, noise: float, number: int, inside: tuple[float, float] | None
+) -> Floats:
     """Quantiles of the mean of the values, given a released mean with normal noise and the mean of the marginal.
 
     A marginal may have missed half of the values (two atoms at the bounds, few slices), so the error of its mean has a
-    Student law. The mean lies between the bounds, and near one of them more often than not: counts and amounts have
-    upper bounds that are far too wide. It has a beta prior.
+    Student law, and so has that of a mean inside of its range. The mean lies between the bounds, and near one of them
+    more often than not: counts and amounts have upper bounds that are far too wide. It has a beta prior. In mean ratio
+    to the absolute error of the noisy mean, clipped, over seven places and four sizes of the noise, parameters of 0.3
+    have 1.00 and 0.2 have 0.95; smaller ones cost more where narrow values lie in the middle.
     """
     known, doubt = marginal.mean(), math.sqrt(_mean_variance(marginal))
+    if inside is not None:
+        weight = doubt**2 / (doubt**2 + inside[1] ** 2)
+        known, doubt = known + weight * (inside[0] - known), math.sqrt(weight) * inside[1]
     normals = ndtri((np.arange(POINTS) + 0.5) / POINTS)
     places = np.concatenate([np.tanh(3 * normals), mean + 2 * noise * normals, known + 2 * doubt * normals])
     places = np.unique(np.clip(places, -NEAREST, NEAREST))

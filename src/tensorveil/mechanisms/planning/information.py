@@ -72,8 +72,8 @@ def expected_error_of_channel(request: Request, information: float) -> float:
     """The same for values through a channel that keeps this share of the Fisher information about their mean.
 
     A value then tells as much as one with residual variance over `information` would. Interactions are learned by rows
-    of the model's ranks, from the counts of each mode. Where the levels lie is known from the marginal alone, with noise
-    on the count of each of its cells, from -1 to 1; sums read a total, too.
+    of the model's ranks, from the counts of each mode. Where the levels lie is known from the marginal alone, with
+    noise on the count of each of its cells, from -1 to 1; sums read a total, too.
     """
     count = request.count_or_guess
     spread = RESIDUAL_VARIANCE / max(information, 1e-12)
