@@ -129,9 +129,10 @@ def _posterior_means(
 
     A marginal may have missed half of the values (two atoms at the bounds, few slices), so the error of its mean has a
     Student law, and so has that of a mean inside of its range. The mean lies between the bounds, and near one of them
-    more often than not: counts and amounts have upper bounds that are far too wide. It has a beta prior. In mean ratio
-    to the absolute error of the noisy mean, clipped, over seven places and four sizes of the noise, parameters of 0.3
-    have 1.00 and 0.2 have 0.95; smaller ones cost more where narrow values lie in the middle.
+    more often than not: counts and amounts have upper bounds that are far too wide. It has a beta prior.
+
+    For values with a spread of 0.02, errors of predictions by this mean, as shares of those by the noisy mean, clipped,
+    average to 1.00 with parameters of 0.3 and to 0.95 with 0.2 (simulated; seven means, four sizes of the noise).
     """
     known, doubt = marginal.mean(), math.sqrt(_mean_variance(marginal))
     if inside is not None:
