@@ -112,7 +112,7 @@ def ours(data: Halves, smooth: dict[str, str] | list[str], epsilon: float, seed:
 def peers() -> dict[str, Callable[[Halves, list[int], int], Floats]]:
     """Methods of others, without privacy; empty, with a note, where they are not beside this file."""
     try:
-        from peers import bgcp, halrtc, trmf  # type: ignore[attr-defined]
+        from peers import bgcp, halrtc, trmf
     except ImportError:
         print("left out: the methods of others are not in benchmarks/peers", file=sys.stderr)
         return {}
