@@ -25,7 +25,7 @@ from tensorveil.mechanisms.local.answers import LocalAnswers
 from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.privacy.plan import Plan, Request
 
-FIXED = 150 * 10**6  # compiled code and the libraries that a run loads
+FIXED = 180 * 10**6  # compiled code, the compiler at work, and the libraries that a run loads
 NUMBER = 8  # bytes
 WORKER = 300 * 10**6  # a worker with the compiled code and libraries of its tasks
 REPORT_SPACE = 2 * 10**6  # of the report and the certificate: 0.2 to 1 MB each
