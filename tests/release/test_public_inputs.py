@@ -70,7 +70,7 @@ def test_features_help_whatever_the_mechanism(options, gain, films):
 def test_auto_hands_them_to_what_it_chooses(epsilon, films):
     plan = completed(epsilon=epsilon, features={"film": films}).plan
     assert [given.name for given in plan.public_inputs] == ["films.csv"]
-    assert "public features of film: films.csv, 2 columns" in str(plan)
+    assert "public facts about film: films.csv, 2 columns" in str(plan)
 
 
 @pytest.mark.parametrize("mechanism", ["gradient", "output", "statistic"])

@@ -119,3 +119,13 @@ def test_the_command_line(tmp_path):
     run = CliRunner().invoke(cli.app, [*asked.split(), "--smooth", "time", "--plan-only"])
     assert run.exit_code != 0
     assert "--smooth must be of modes" in str(run.exception) + run.output
+    out = tmp_path / "out"
+    asked += f" --mechanism sums --rank 1 --out {out}"
+    assert CliRunner().invoke(cli.app, asked.split()).exit_code == 0
+    again = f"predict {out} {path} --modes street,day=time,hour=time --out {tmp_path / 'found.csv'}"
+    run = CliRunner().invoke(cli.app, again.split())
+    assert run.exit_code == 0, run.output
+    times = [data.labels[1][t] + ":00" for _, t in data.coordinates]
+    cells = {"street": data.labels[0][data.coordinates[:, 0]], "day": times, "hour": times}
+    found = np.loadtxt(tmp_path / "found.csv", delimiter=",", skiprows=1, usecols=4)
+    np.testing.assert_allclose(found, tv.Release.load(out).predict_table(cells)["prediction"])

@@ -45,6 +45,9 @@ class PublicInput:
     columns: tuple[str, ...]
     sha256: str
 
+    def __str__(self) -> str:
+        return self.name if len(self.columns) == 1 else f"{self.name}, {len(self.columns)} columns"
+
 
 @final
 @dataclass(frozen=True, eq=False)

@@ -196,7 +196,7 @@ class Plan:
         for stage in self.stages:
             lines.append(f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} [{stage.theorem}]")
         for given in self.public_inputs:
-            lines.append(f"public features of {given.mode}: {given.name}, {len(given.columns)} columns")
+            lines.append(f"public facts about {given.mode}: {given}")
         if self.reason:
             lines.append(f"why this mechanism: {self.reason}")
         return "\n".join(lines)

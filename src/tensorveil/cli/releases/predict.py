@@ -163,21 +163,27 @@ def predict(
 
 
 def with_mode_names(table: Any, modes: str | None) -> Any:
-    """The table with its columns renamed by MODE=COLUMN,...; columns that it does not have are left to later checks."""
+    """The table with its columns renamed by MODE=COLUMN,...; columns that it does not have are left to later checks.
+
+    One column may be named by several modes, e.g. a column of times by day and hour.
+    """
     if modes is None:
         return table
     from tensorveil.cli.job import parsed_options
 
     pairs = parsed_options({"modes": modes})["modes"]
     pairs = pairs if isinstance(pairs, dict) else {name: name for name in pairs}
-    if len(set(pairs.values())) != len(pairs):
-        raise InputError(f"--modes must name every column once here, got {modes!r}; correct it")
-    names = {column: mode for mode, column in pairs.items()}
-    found = [names.get(name, name) for name in table.column_names]
+    sources = [(mode, name) for name in table.column_names for mode in _named(name, pairs)]
+    found = [mode for mode, _ in sources]
     repeated = sorted({name for name in found if found.count(name) > 1})
     if repeated:
         raise InputError(f"--modes must give every column a name of its own, got {repeated} twice; correct it")
-    return table.rename_columns(found)
+    return table.select([name for _, name in sources]).rename_columns(found)
+
+
+def _named(column: str, pairs: dict[str, str]) -> list[str]:
+    """The modes of a column, e.g. day and hour of a column of times, or its own name."""
+    return [mode for mode, name in pairs.items() if name == column] or [column]
 
 
 def _weights(release: "Release", given: list[str]) -> dict[str, Any]:
