@@ -19,9 +19,9 @@ from tensorveil.inference.offsets import NoisySums
 from tensorveil.inference.sums.groups import grouped
 from tensorveil.inference.sums.index import REACH as INDEX_REACH
 from tensorveil.inference.sums.index import ROWS as INDEX_ROWS
-from tensorveil.inference.sums.latent import DRAWS, LatentPosterior, Split
+from tensorveil.inference.sums.latent import LatentPosterior, Split
 from tensorveil.inference.sums.linked_factors import item_columns
-from tensorveil.inference.sums.total import Total, mean_of_totals, reading_range, surest_spread, with_mean
+from tensorveil.inference.sums.total import Total, mean_of_totals, reading_range, with_mean
 from tensorveil.inference.values.marginal import Marginal
 from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
@@ -34,16 +34,7 @@ from tensorveil.mechanisms.parts.marginal import (
 )
 from tensorveil.mechanisms.planning.information import noise_variance
 from tensorveil.mechanisms.planning.noise_range import check_noise
-from tensorveil.mechanisms.planning.sum_stages import (
-    INDEX,
-    LEFT,
-    MEAN_REACH,
-    MOST_INDICES,
-    Noise,
-    SumStage,
-    best_reach,
-    sum_stages,
-)
+from tensorveil.mechanisms.planning.sum_stages import INDEX, LEFT, MOST_INDICES, Noise, SumStage, best_reach, sum_stages
 from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.events import Event, PureEvent, shares
@@ -62,7 +53,6 @@ Floats = NDArray[np.float64]
 MOST_LEVELS = 64
 PARTS = "answers that divide this epsilon, by public and released numbers, where a single one would be"
 MOST_WAVES = 48  # along a smooth mode: equations of all features are solved many times
-LONG_TAILS = 4.0  # standard deviations of values with long tails, in spreads of their middle; 2.2 on MIMIC's counts
 COUNT_SHARE = 0.05  # of the budget of sums, for the number of observations where it is private; it tells the mean too
 
 
@@ -159,20 +149,13 @@ class SumPerturbation(Mechanism):
         first = len(plan.stages) - max(len(plan.settings), 1)
         marginal = ask_marginal(vault, plan.stages[:first], plan.request.bounds, public)
         widths = {mode: part.shape[1] for mode, part in given.items()}
-        request, (total, *paid), totals = _payments(vault, plan, plan.stages[first:], widths, marginal)
+        request, (total, *paid), totals = _payments(vault, plan, plan.stages[first:], widths)
         withheld = request.unit.mode_number if request.unit.kind == "slice" else None
         bounds = request.bounds.low, request.bounds.high
-        inside = _inside(request, total, marginal)
-        if isinstance(total.event, PureEvent) and inside[1] - inside[0] < 1.0:
-            total, again = (replace(total, event=PureEvent(part)) for part in shares(total.event.epsilon, [0.5, 0.5]))
-            of_inside = mean_of_totals([_total(vault, request, again, inside)])
-            totals.append(_total(vault, request, total, (-1.0, 1.0)))
-        else:
-            of_inside = None
-            totals.append(_total(vault, request, total, inside))
-        marginal, means = with_mean(marginal, *mean_of_totals(totals), DRAWS, of_inside)
+        totals.append(_total(vault, request, total, marginal))
+        marginal, mean, error = with_mean(marginal, *mean_of_totals(totals))
         scale = scale_of(marginal, MOST_LEVELS, bounds)
-        latent = LatentPosterior(scale, means, request.family.zeros(request.shape), withheld)
+        latent = LatentPosterior(scale, mean, error, request.family.zeros(request.shape), withheld)
         columns: dict[int, tuple[Floats, Floats]] = {}
         for place, payment in enumerate(paid):
             one = payment.asked
@@ -222,14 +205,13 @@ class _Payment:
 
 
 def _payments(
-    vault: Vault, plan: Plan, stages: Sequence[Stage], features: Mapping[int, int], known: Marginal
+    vault: Vault, plan: Plan, stages: Sequence[Stage], features: Mapping[int, int]
 ) -> tuple[Request, list[_Payment], list[Total]]:
     """The sums to ask for, the request with the number of observations that they were planned for, and a first total.
 
     Pure noise is paid in parts from one stage, so the parts may follow from the number of observations: it is public,
     or a small part buys it, with a total. Shares that were planned for a guess ten times too large would
-    buy sums of single indices and groups that drown in their noise. If values are narrow in their bounds, most of the
-    budget goes to the total. Gaussian stages are fixed in the plan.
+    buy sums of single indices and groups that drown in their noise. Gaussian stages are fixed in the plan.
     """
     if plan.settings:
         paid = [_Payment(one, stage.name, stage.event) for one, stage in zip(plan.settings, stages, strict=True)]
@@ -249,8 +231,7 @@ def _payments(
         count = max(float(counted.counts[0]) - doubt, doubt) / counted.weight
         totals.append(Total(counted, -1.0, 1.0))
     request = replace(request, expected_count=max(round(min(count, math.prod(map(float, request.shape)))), 1))
-    reach = max(MEAN_REACH, 1 / max(LONG_TAILS * surest_spread(known), 1e-9))
-    _, asked = _planned(request, marginal, PureEvent(whole), features, reach)
+    _, asked = _planned(request, marginal, PureEvent(whole), features)
     parts = shares(whole, [one.share for one in asked])
     return request, [_Payment(*one) for one in zip(asked, repeat(stage.name), map(PureEvent, parts))], totals
 
@@ -266,11 +247,11 @@ def _whole_events(request: Request, share: float) -> list[Event]:
 
 
 def _planned(
-    request: Request, marginal: float, event: Event, features: Mapping[int, int], reach: float = MEAN_REACH
+    request: Request, marginal: float, event: Event, features: Mapping[int, int]
 ) -> tuple[float, tuple[SumStage, ...]]:
     """The expected error of the best shares of an event, and the stages that they buy."""
     of_total, noise = (_noise(request, SumStage(mode, 1.0), event) for mode in (None, 0))
-    return sum_stages(request, marginal, of_total, noise, features, reach)
+    return sum_stages(request, marginal, of_total, noise, features)
 
 
 def _noise(request: Request, one: SumStage, event: Event) -> Noise:
@@ -370,15 +351,10 @@ def _ask(vault: Vault, request: Request, paid: _Payment, rows: Rows, reading: Sc
     return NoisySums(answer.values, counts, answer.variance, 0.0, weight)
 
 
-def _inside(request: Request, paid: _Payment, marginal: Marginal) -> tuple[float, float]:
-    """The range of values that the marginal suggests to read."""
+def _total(vault: Vault, request: Request, paid: _Payment, marginal: Marginal) -> Total:
+    """The total of the values."""
     noise = _noise(request, paid.asked, paid.event)
-    return reading_range(marginal, math.sqrt(noise.whole) / max(request.count_or_guess * noise.weight, 1.0))
-
-
-def _total(vault: Vault, request: Request, paid: _Payment, ends: tuple[float, float]) -> Total:
-    """The total of the values, read between two ends."""
-    low, high = ends
+    low, high = reading_range(marginal, math.sqrt(noise.whole) / max(request.count_or_guess * noise.weight, 1.0))
     reading = ScoreReading.linear((low + high) / 2, (high - low) / 2, Offsets.none(len(request.shape)), own=False)
     return Total(_ask(vault, request, paid, Rows(1), reading), low, high)
 

@@ -52,16 +52,6 @@ def test_masses_are_a_law_on_contiguous_cells_whatever_was_released():
                 assert 0 < marginal.error <= 1
 
 
-def test_a_marginal_in_which_nothing_is_seen_is_not_taken_for_a_uniform_law():
-    """Its total is noise: where that was large, each mass of an even law seemed to be known well."""
-    rng = np.random.default_rng(4)
-    steps = steps_of(np.zeros(60), (0, 100))
-    found = [marginal_of(released(steps, 0.01, rng)) for _ in range(100)]
-    even = [one for one in found if one.std() > 0.55]
-    assert len(even) > 80
-    assert np.mean([one.error for one in even]) > 0.95
-
-
 @pytest.mark.parametrize("width", [10, 1000])
 def test_noise_in_empty_cells_of_wide_bounds_adds_no_tails(width):
     rng = np.random.default_rng(5)

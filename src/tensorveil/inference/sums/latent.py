@@ -73,17 +73,19 @@ class LatentPosterior:
     Parameters
     ----------
     scale : of the values
-    means : equally likely means of the values, centred, one per draw
+    mean, error : the mean of the values, centred, and its standard error
     model : factors that predict nothing
     withheld : the mode whose indices subtract their own offsets before sums read them, if there is one
     """
 
-    def __init__(self, scale: Scale, means: Floats, model: FactorModel, withheld: int | None = None) -> None:
+    def __init__(
+        self, scale: Scale, mean: float, error: float, model: FactorModel, withheld: int | None = None
+    ) -> None:
         self.scale, self.law = scale, ScoreLaw(scale)
         self._withheld = withheld
         self._rng = np.random.default_rng(0)
-        self._value = self._rng.permutation(means)
-        self.mean = self.law.mean_of_value(float(means.mean()), 1.0)
+        self._value = mean + error * _even_normals(self._rng)
+        self.mean = self.law.mean_of_value(mean, 1.0)
         self._modes: dict[int, _Mode] = {}
         self._factors = [model] * DRAWS
         self._bends: tuple[Index, Floats, Floats] | None = None  # the index, shares of its places, latent means there

@@ -183,8 +183,6 @@ def marginal_of(
         first, last = np.append(ends[0], edges), np.append(edges, ends[1])
         return Marginal(first, last, lattice.masses, whole, error, lattice.places)
     weight = 1 / (1 + math.exp(min(max((costs[1] - costs[0]) / 2, -50.0), 50.0)))
-    if prices == 0:  # no piece is seen: without a shape nothing is known, whatever noise makes of the total
-        error = weight * error + 1 - weight
     mixed = [(1 - weight) * one + weight * two for one, two in zip(pieces, shaped, strict=True)]
     split = [np.isin(np.arange(len(own)), owners) for own, owners in zip(mixed, [*parents, np.empty(0)], strict=True)]
     first, last, leaves = (

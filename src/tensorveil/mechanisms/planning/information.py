@@ -15,8 +15,6 @@ from tensorveil.inference.priors import (
     OFFSET_VARIANCE,
     RESIDUAL_VARIANCE,
 )
-from tensorveil.mechanisms.parts.marginal import PARTS as CELLS
-from tensorveil.mechanisms.parts.marginal import marginal_shares
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.plan import Request
 
@@ -72,14 +70,11 @@ def expected_error_of_channel(request: Request, information: float) -> float:
     """The same for values through a channel that keeps this share of the Fisher information about their mean.
 
     A value then tells as much as one with residual variance over `information` would. Interactions are learned by rows
-    of the model's ranks, from the counts of each mode. Where the levels lie is known from the marginal alone, with
-    noise on the count of each of its cells, from -1 to 1; sums read a total, too.
+    of the model's ranks, from the counts of each mode.
     """
     count = request.count_or_guess
     spread = RESIDUAL_VARIANCE / max(information, 1e-12)
     left = _kept(MEAN_VARIANCE, spread / count)
-    noise = noise_variance(PureEvent(request.epsilon * marginal_shares(request)[0]), 2.0)
-    left += _kept(MEAN_VARIANCE, noise / count**2 * CELLS / 3)
     ranks = request.family.ranks_for(request.shape)
     known = 1.0
     for size, rank in zip(request.shape, ranks, strict=True):

@@ -21,7 +21,7 @@ from tensorveil.privacy.plan import Request
 Floats = NDArray[np.float64]
 
 UNITS = 40  # a share is a whole number of these
-MEAN_REACH = 10.0  # half the range of values, in standard deviations; more where the marginal shows that it is
+MEAN_REACH = 10.0  # half the range of values, in standard deviations
 MARGINAL_CELLS = 16
 OFFSET_VARIANCE = 0.1
 FEATURE_VARIANCE = 0.05  # of it, by public features, if there are any
@@ -76,12 +76,7 @@ class Noise:
 
 
 def sum_stages(
-    request: Request,
-    marginal: float,
-    of_total: Noise,
-    noise: Noise,
-    features: Mapping[int, int],
-    reach: float = MEAN_REACH,
+    request: Request, marginal: float, of_total: Noise, noise: Noise, features: Mapping[int, int]
 ) -> tuple[float, tuple[SumStage, ...]]:
     """The expected error, and the stages: the total first, then modes, by their size.
 
@@ -97,7 +92,6 @@ def sum_stages(
     marginal : what every histogram of the marginal costs, as a share of the budget of the sums
     of_total, noise : of the total of the values, and of the sums of modes
     features : how many public ones a mode has
-    reach : half the range of values, in standard deviations
     """
     withheld = request.unit.mode_number if request.unit.kind == "slice" else None
     sign = -1 if request.unit.coordinates_public else 1
@@ -109,7 +103,7 @@ def sum_stages(
             for mode, partner in permutations(modes, 2)
             for groups in _groups(request, mode, partner)
         ]
-    means = _errors_of_mean(request, marginal, of_total, reach)
+    means = _errors_of_mean(request, marginal, of_total)
     plans = [_divided(request, means, noise, features, modes, split) for split in splits]
     error, stages = min(plans, key=lambda plan: plan[0])
     if withheld is None:
@@ -182,14 +176,14 @@ def _divided(
     return error, tuple(stages)
 
 
-def _errors_of_mean(request: Request, marginal: float, of_total: Noise, reach: float) -> list[float]:
+def _errors_of_mean(request: Request, marginal: float, of_total: Noise) -> list[float]:
     """What is left of the mean's variance for every share: it may lie anywhere, and the marginal tells of it too.
 
     Masses of cells that are spread evenly over the range have errors of the noise each.
     """
-    each = (reach / (request.count_or_guess * of_total.weight)) ** 2
-    before = _left(reach**2 / 3, of_total.at(marginal) * each * MARGINAL_CELLS / 3)
-    return [_left(before, of_total.at(share) * each) for share in _shares()]
+    reach = (MEAN_REACH / (request.count_or_guess * of_total.weight)) ** 2
+    before = _left(MEAN_REACH**2 / 3, of_total.at(marginal) * reach * MARGINAL_CELLS / 3)
+    return [_left(before, of_total.at(share) * reach) for share in _shares()]
 
 
 def _error(
