@@ -100,15 +100,13 @@ class Chain:
         """Begin near a CP model, with columns of the same size in all modes."""
         columns = [np.sqrt(np.mean(factor**2, axis=0)) for factor in start.model.factors]
         each = (start.unit * np.prod(columns, axis=0)) ** (1 / len(columns))
-        number = len(each)  # the others stay near zero
-        factors = [factor.copy() for factor in self.model.replace_parameters(self.parameters).factors]
-        for own, factor, size in zip(factors, start.model.factors, columns, strict=True):
-            apart = np.exp(APART * self.generator.standard_normal(factor.shape))
-            own[:, :number] = factor * (each / np.maximum(size, TINY)) * apart
-        self.parameters = np.concatenate([factor.ravel() for factor in factors])
+        apart = np.exp(APART * self.generator.standard_normal(self.parameters.size))
+        factors = [
+            factor * (each / np.maximum(size, TINY)) for factor, size in zip(start.model.factors, columns, strict=True)
+        ]
+        self.parameters = np.concatenate([factor.ravel() for factor in factors]) * apart
         self.offsets = start.unit * np.concatenate(start.offsets)
-        spreads = self.usual[0][:-1].copy()
-        spreads[:number] = np.maximum(each, START * spreads[:number])
+        spreads = np.maximum(each, START * self.usual[0][:-1])
         self.row_precisions = [np.append(spreads, usual[-1]) ** -2 for usual in self.usual]
 
     def follow(self, other: Chain) -> None:

@@ -171,8 +171,7 @@ class Posterior:
         ----------
         coordinates : of the released symbols, checked
         released : the symbols and their law
-        start : what chains begin near, or half of them if it has fewer components than the model; None: small random
-            numbers
+        start : what chains begin near; None: small random numbers
         seed : None is 0, so that a run can be repeated
         progress : called after each sweep with its number and the planned one
         """
@@ -196,26 +195,21 @@ class Posterior:
             Chain(data, released, family, shape, links, first + 1_000_003 * number, max(cores // threads, 1), lists)
             for number in range(self.chains)
         ]
-        begun: list[Chain] = []
         if start is not None:
-            begun = chains if start.model.ranks == model.ranks else chains[: len(chains) // 2]
-            for chain in begun:
+            for chain in chains:
                 chain.start_at(start)
         planned = self.planned_sweeps(len(released), len(shape))
         kept = _Kept(self, chains, planned)
-        cooled = COOL * kept.burn_in
+        cooled = COOL * kept.burn_in if start is None else 0.0
         heat = [HEAT ** (1 - sweep / cooled) if sweep < cooled else 1.0 for sweep in range(planned)]
-        mixed = 0 < len(begun) < len(chains)
-        regroup = [int(share * kept.burn_in) for share in (REGROUP[-1:] if mixed else REGROUP)]  # all are cool then
 
         def advance(thread: int) -> None:
             for chain in chains[thread::threads]:
-                hot = 1.0 if chain in begun else heat[sweep]
-                chain.sweep(sweep, sweep < kept.burn_in, sweep < HELD * kept.burn_in, hot)
+                chain.sweep(sweep, sweep < kept.burn_in, sweep < HELD * kept.burn_in, heat[sweep])
 
         for sweep in range(planned):  # `advance` reads it
             run_apart(advance, threads)
-            if sweep in regroup:
+            if sweep in [int(share * kept.burn_in) for share in REGROUP]:
                 _regroup(chains)
             if progress is not None:
                 progress(sweep + 1, planned)

@@ -16,7 +16,6 @@ from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.public_scales import UNKNOWN, even_scale
 from tensorveil.models.completion import Completion
-from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.als import ALS
@@ -30,7 +29,6 @@ PRIOR_STD = 0.25  # of means on the centred scale, about the middle
 CELLS_PER_STD = 4.0  # of the noise, of the bounds and of noisy numbers, which are taken for symbols
 FEWEST_LEVELS, MOST_LEVELS, MOST_SYMBOLS = 16, 64, 256
 KNOWN_WELL = 5.0  # values without noise per number of a model, from which on chains begin at least squares
-KNOWN_BETTER = 10.0  # the same for half of the chains, of a model with fewer components
 START_SWEEPS = 20
 FAR = 5.0  # standard deviations of the noise beyond the bounds: the outer cells go on
 
@@ -160,28 +158,22 @@ def sample_values(
 
 
 def _start(released: Released, where: Coordinates, target: Target) -> Start | None:
-    """What least squares make of numbers that stand for the symbols, with as many components as these determine.
+    """What least squares make of numbers that stand for the symbols, where these determine every number of a model.
 
-    Chains that begin at small random numbers need more sweeps than large data can get, and may never find factors
-    without offsets: 943 x 1,682, 90,000 stars, rank 4 with 28 % of the variance and no offsets, epsilon 5: error 1.000
-    of the mean's, and 0.918 from this start. On small data and at small budgets chains must begin there all the same:
-    least squares take noise for factors, and chains stay near them. One thread, as descent at the start of least
-    squares depends on their number.
+    Chains that begin at small random numbers need more sweeps than large data can get. On small data and at small
+    budgets they must begin there all the same: least squares take noise for factors, and chains stay near them. One
+    thread, as descent at the start of least squares depends on their number.
     """
     numbers = symbol_numbers(released)
     values = (released.scale.low + released.scale.high) / 2
     variance = float(released.shares @ (values - released.shares @ values) ** 2)
     model = target.family.zeros(target.shape)
     known = len(where) * variance / max(variance + numbers.variance, 1e-300)
-    rank = model.ranks[0]
-    if known < KNOWN_WELL * model.parameters.size:
-        rank = min(rank - 1, int(known / (KNOWN_BETTER * sum(target.shape))))
-    if model.core is not None or rank == 0:
+    if model.core is not None or known < KNOWN_WELL * model.parameters.size:
         return None
-    model = CP(rank).zeros(target.shape)
     ridge = (variance / 2 + numbers.variance) / prior_variance(model, variance / 2)
     solved = ALS(START_SWEEPS, regularization=ridge, precision="single", threads=1).solve(
-        Observations(where, numbers.values, target.shape, duplicates="keep"), CP(rank)
+        Observations(where, numbers.values, target.shape, duplicates="keep"), target.family
     )
     offsets = [
         np.zeros(size) if part is None else part for size, part in zip(target.shape, solved.offsets.modes, strict=True)
