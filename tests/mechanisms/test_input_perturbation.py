@@ -25,7 +25,7 @@ from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.local import noisy_values
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.release.fitting import complete, fit
+from tensorveil.release.fitting import fit
 from tensorveil.release.ledger.ledger import Ledger
 from tensorveil.solvers.als import ALS
 
@@ -495,21 +495,3 @@ def test_the_marginal_is_bought_first_unless_levels_are_public():
     assert [stage.theorem for stage in InputPerturbation(levels=(1, 5)).plan(**asked).stages] == ["input-values"]
     with pytest.raises(InputError, match="levels must increase"):
         InputPerturbation(levels=(1, 1))
-
-
-@pytest.mark.slow
-def test_factors_are_found_without_offsets():
-    rng = np.random.default_rng(0)
-    users, films = rng.standard_normal((943, 4)), rng.standard_normal((1682, 4))
-
-    def drawn(number):
-        where = np.column_stack([rng.integers(0, 943, number), (1682 * rng.random(number) ** 2).astype(int)])
-        where = np.unique(where, axis=0)
-        means = 3.4 + 0.25 * np.einsum("ij,ij->i", users[where[:, 0]], films[where[:, 1]])
-        return where, np.clip(np.round(means + 0.8 * rng.standard_normal(len(where))), 1, 5)
-
-    where, values = drawn(90_000)
-    others, truth = drawn(50_000)
-    data = Observations(where, values, (943, 1682))
-    release = complete(data, bounds=(1, 5), unit="value", epsilon=5.0, seed=1)
-    assert np.sqrt(np.mean((release.predict(others) - truth) ** 2)) < 0.94 * truth.std()  # 1.00 from random starts
