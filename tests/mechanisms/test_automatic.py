@@ -58,7 +58,7 @@ def test_an_unknown_name_is_refused():
 
 def test_complete_takes_auto_and_names():
     data = tv.Observations(np.argwhere(np.ones((6, 5))), np.linspace(1, 5, 30), (6, 5))
-    asked_for = [("auto", 1.0, "sums"), ("auto", 30.0, "input"), ("sums", 1.0, "sums"), ("statistic", 1.0, "statistic")]
+    asked_for = [("auto", 1.0, "sums"), ("auto", 3.0, "input"), ("sums", 1.0, "sums"), ("statistic", 1.0, "statistic")]
     for mechanism, epsilon, name in asked_for:
         release = tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", epsilon, mechanism=mechanism)
         assert release.plan.mechanism.name == name
@@ -81,7 +81,7 @@ def test_the_model_auto_is_compared_with_another_only_where_that_is_free(unit, c
     data = tv.Observations(
         np.argwhere(np.ones((6, 5, 4))), np.linspace(1, 5, 120), (6, 5, 4), mode_names=NAMES_OF_MODES
     )
-    planned, fixed = (tv.plan(data, model, tv.Bounds(1, 5), unit, 10.0) for model in ("auto", "cp"))
+    planned, fixed = (tv.plan(data, model, tv.Bounds(1, 5), unit, 5.0) for model in ("auto", "cp"))
     assert planned.stages == fixed.stages  # the price does not depend on it
     solver = getattr(planned.mechanism, "solver", None)
     assert (solver is not None and len(solver.families) == 1) == compared
@@ -89,7 +89,7 @@ def test_the_model_auto_is_compared_with_another_only_where_that_is_free(unit, c
 
 def test_a_release_of_the_model_auto_is_saved_and_verified(tmp_path):
     data = tv.Observations(np.argwhere(np.ones((6, 5, 4))), np.linspace(1, 5, 120), (6, 5, 4))
-    release = tv.complete(data, "auto", tv.Bounds(1, 5), "value", 10.0)
+    release = tv.complete(data, "auto", tv.Bounds(1, 5), "value", 5.0)
     release.save(tmp_path / "release")
     loaded = tv.Release.load(tmp_path / "release")
     where = data.coordinates[:7]

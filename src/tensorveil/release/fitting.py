@@ -83,9 +83,9 @@ def plan(
     --------
     >>> import numpy as np, tensorveil as tv
     >>> data = tv.Observations(np.argwhere(np.ones((6, 5, 4))), np.linspace(1, 5, 120), (6, 5, 4))
-    >>> priced = tv.plan(data, tv.CP(rank=2), tv.Bounds(1, 5), "value", 10.0)
+    >>> priced = tv.plan(data, tv.CP(rank=2), tv.Bounds(1, 5), "value", 5.0)
     >>> priced.mechanism.title, priced.epsilon
-    ('input perturbation', 10.0)
+    ('input perturbation', 5.0)
     """
     _check_data(observations)
     protected = Unit.of(unit, at_most).resolved(observations.mode_names)
