@@ -58,7 +58,7 @@ def test_an_unknown_name_is_refused():
 
 def test_complete_takes_auto_and_names():
     data = tv.Observations(np.argwhere(np.ones((6, 5))), np.linspace(1, 5, 30), (6, 5))
-    asked_for = [("auto", 1.0, "sums"), ("auto", 3.0, "input"), ("sums", 1.0, "sums"), ("statistic", 1.0, "statistic")]
+    asked_for = [("auto", 1.0, "sums"), ("auto", 12.0, "input"), ("sums", 1.0, "sums"), ("statistic", 1.0, "statistic")]
     for mechanism, epsilon, name in asked_for:
         release = tv.complete(data, tv.CP(1), tv.Bounds(1, 5), "value", epsilon, mechanism=mechanism)
         assert release.plan.mechanism.name == name
@@ -95,3 +95,18 @@ def test_a_release_of_the_model_auto_is_saved_and_verified(tmp_path):
     where = data.coordinates[:7]
     assert np.array_equal(loaded.predict(where), release.predict(where))
     assert not [check for check in tv.verify(tmp_path / "release") if check.state == "doubt"]
+
+
+@pytest.mark.parametrize("unit", ["value", "entry"])
+def test_a_small_table_in_wide_bounds_is_predicted_as_well_as_by_the_mean(unit):
+    """Values in a fiftieth of the bounds: levels and offsets in units of the bounds would be far from them."""
+    rng = np.random.default_rng(3)
+    where = np.argwhere(np.ones((30, 12, 4)))[rng.permutation(1440)[:240]]
+    values = 20 + 2 * rng.normal(size=240)
+    data, epsilon = tv.Observations(where, values, (30, 12, 4)), 200 / 240
+    ours = [
+        np.sqrt(np.mean((tv.complete(data, "cp", (-100, 100), unit, epsilon, seed=s).predict(where) - values) ** 2))
+        for s in range(8)
+    ]
+    noise = rng.laplace(0, 200 / (240 * epsilon), 400)  # of the mean alone, with the whole budget
+    assert np.median(ours) < 1.3 * np.median(np.sqrt(noise**2 + 4))

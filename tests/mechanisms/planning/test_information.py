@@ -35,6 +35,17 @@ def test_a_large_dense_tensor_prefers_the_channel_earlier():
     assert not sums_are_better(request(1.0, (100, 100, 100), 500_000, 3))
 
 
+@pytest.mark.parametrize("shape, count", [((12, 10), 60), ((10, 8), 40)])
+def test_a_channel_needs_a_marginal_that_shows_where_its_levels_lie(shape, count):
+    """The largest epsilon with sums: a histogram of values in one cell, with a third of its share, is just not seen."""
+    epsilons = np.geomspace(0.1, 20, 100)
+    largest = max(epsilon for epsilon in epsilons if sums_are_better(request(epsilon, shape, count, 2)))
+    noise = NoiseSource(seed=1).laplace(
+        np.zeros(100_000, dtype=np.int64), grid=2.0**-30, sensitivity=2**31, epsilon=largest * 0.15 / 3
+    )
+    assert np.std(noise) * 5 == pytest.approx(count, rel=0.1)
+
+
 @pytest.mark.parametrize("epsilon", [0.002, 0.1, 0.7, 1.7, 3.0, 4.2, 6.0, 12.0, 40.0, *dict(CHANNEL_INFORMATION)])
 def test_the_table_of_channels_is_that_of_designed_ones(epsilon):
     scale = public_scale(np.linspace(-1, 1, 8).tolist(), VALUE_STEPS)

@@ -27,6 +27,7 @@ STAGES = {  # name -> what is noised
     "marginal, refined twice": "counts of values in up to 4,096 cells",
 }
 SMALLEST_SHARE, LARGEST_SHARE = 0.005, 0.15  # of the budget
+SMALLEST_DECLARED = 0.02  # where the number of observations is private, and the declared one may be far too large
 WELL_COUNTED = 2000.0  # units times share times epsilon: noise on a count is then of scale 0.3 % of the units (`value`)
 VISIBLE = 200.0  # units times epsilon, above which the marginal can be seen
 FAINTEST = 0.1  # of the largest share, where it cannot; it is asked for all the same
@@ -56,7 +57,8 @@ def marginal_share(request: Request) -> float:
     largest = LARGEST_SHARE
     if not whole:
         largest *= max(min(units / VISIBLE, 1.0), FAINTEST, SMALLEST_BUDGET / request.epsilon)
-    return min(max(WELL_COUNTED / units, SMALLEST_SHARE), largest, LARGEST_SHARE)
+    smallest = SMALLEST_SHARE if whole or request.unit.coordinates_public else SMALLEST_DECLARED
+    return min(max(WELL_COUNTED / units, smallest), largest, LARGEST_SHARE)
 
 
 def marginal_shares(request: Request, share: float | None = None) -> list[float]:

@@ -15,6 +15,7 @@ from tensorveil.inference.priors import (
     OFFSET_VARIANCE,
     RESIDUAL_VARIANCE,
 )
+from tensorveil.mechanisms.parts.marginal import marginal_shares
 from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.plan import Request
 
@@ -22,6 +23,7 @@ from tensorveil.privacy.plan import Request
 RELATIVE_COUNTS = np.exp(np.array([-1.38, -0.67, -0.21, 0.21, 0.67, 1.38]) - 0.5)
 SKEWED = RELATIVE_COUNTS / RELATIVE_COUNTS.sum()
 EFFECTIVE_RANK = 4
+SEEN = 5.0  # standard deviations of noise, above which a count in a histogram is seen
 # epsilon and the information that the best channel keeps, on eight levels of equal mass with ten values per index:
 # `kept_information` of `design_channel`, whose linear programs would take a quarter of the time of a plan
 CHANNEL_INFORMATION = (
@@ -92,8 +94,19 @@ def _counts(count: float, size: int) -> Floats:
 
 
 def sums_are_better(request: Request) -> bool:
-    """Whether sums are expected to be more accurate than a channel; unit `value`."""
+    """Whether sums are expected to be more accurate than a channel; unit `value`.
+
+    Where its levels lie, a channel knows from the marginal alone, and bounds are often far too wide: sums, with their
+    total, are taken unless the first histogram of the marginal would show that (`seen`).
+    """
+    if not seen(request.count_or_guess, noise_variance(PureEvent(request.epsilon * marginal_shares(request)[0]), 2.0)):
+        return True
     return expected_error_of_sums(request) < expected_error_of_channel(request, channel_information(request.epsilon))
+
+
+def seen(count: float, noise: float) -> bool:
+    """Whether a histogram shows all values in one cell, if they are: whether their count stands out from its noise."""
+    return count > SEEN * math.sqrt(noise)
 
 
 def channel_information(epsilon: float) -> float:

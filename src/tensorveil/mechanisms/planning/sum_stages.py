@@ -16,6 +16,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.mechanisms.planning.information import seen
 from tensorveil.privacy.plan import Request
 
 Floats = NDArray[np.float64]
@@ -87,6 +88,9 @@ def sum_stages(
     1.005. Where coordinates are public, largest first: smallest first costs 1.5 % and 1.3 % on MovieLens at epsilon 1
     and 0.5 (`value`, ua's train half, 3 seeds).
 
+    Offsets are learned in units of the spread of the values. If the marginal may not show it, because bounds may be far
+    too wide, all of the budget goes to the total.
+
     Parameters
     ----------
     marginal : what every histogram of the marginal costs, as a share of the budget of the sums
@@ -96,6 +100,9 @@ def sum_stages(
     withheld = request.unit.mode_number if request.unit.kind == "slice" else None
     sign = -1 if request.unit.coordinates_public else 1
     modes = sorted((m for m in range(len(request.shape)) if m != withheld), key=lambda mode: sign * request.shape[mode])
+    means = _errors_of_mean(request, marginal, of_total)
+    if not request.unit.whole_slices and not seen(request.count_or_guess * of_total.weight, of_total.at(marginal)):
+        return means[-1], (SumStage(None, 1.0),)
     splits: list[tuple[int, int, int]] = [(-1, -1, 1)]
     if not request.unit.whole_slices:
         splits += [
@@ -103,7 +110,6 @@ def sum_stages(
             for mode, partner in permutations(modes, 2)
             for groups in _groups(request, mode, partner)
         ]
-    means = _errors_of_mean(request, marginal, of_total)
     plans = [_divided(request, means, noise, features, modes, split) for split in splits]
     error, stages = min(plans, key=lambda plan: plan[0])
     if withheld is None:
