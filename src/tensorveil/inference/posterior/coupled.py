@@ -206,7 +206,7 @@ class CoupledChain(Chain):
     def _factor(self, mode: int) -> Floats:
         """The rows of a mode without offsets: a view."""
         first, size = int(self.starts[mode]), self.shape[mode]
-        return self.parameters[first : first + size * (self.rank + 1)].reshape(size, -1)
+        return np.asarray(self.parameters[first : first + size * (self.rank + 1)].reshape(size, -1))
 
     def _offsets(self, block: Block) -> Floats:
         """Offsets of the rows of a block: a view."""
