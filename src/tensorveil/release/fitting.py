@@ -171,8 +171,8 @@ def fit(
         refuse_published(ledger, dataset)
         if noise is not None or coupled is not None:
             raise InputError(
-                "noise and coupled must be left out for a published algorithm, got one of them; it draws its own noise, "
-                "not secret, and takes one table"
+                "noise and coupled must be left out for a published algorithm, got one; it draws its own noise, which "
+                "is not secret, and takes one table"
             )
         passes = plan.sgd.iterations
         run = plan.mechanism.run(
