@@ -172,7 +172,7 @@ THEOREMS = _table(
     Theorem(
         "coupled-tables",
         "coupled.md",
-        "coupled",
+        "ledger",
         (),
         "Stages that answer once about each of two tables cost one unit, which is in one of them, what they cost once.",
         "McSherry 2009, Theorem 4 (parallel composition), made adaptive",
