@@ -178,7 +178,7 @@ def error(columns, share, seed=0, epsilon=4.0):
 
 
 def test_the_error_falls_as_the_tables_share_more():
-    """More columns, and columns that tell more; through the whole library. Measured: 0.92, 0.81, 0.62, 0.49."""
+    """More columns, and columns that tell more; through the whole library. Measured: 0.92, 0.79, 0.62, 0.55."""
     alone, few, many, strong = (error(*asked, seed=1) for asked in ((0, 0.0), (4, 0.5), (12, 0.5), (12, 0.95)))
     assert few < 0.95 * alone
     assert many < 0.95 * few

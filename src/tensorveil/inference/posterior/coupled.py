@@ -20,7 +20,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorveil.errors import InputError
 from tensorveil.inference.posterior.chain import (
+    APART,
     FIT_SHARE,
     KEEP,
     LARGEST_STEP,
@@ -29,6 +31,7 @@ from tensorveil.inference.posterior.chain import (
     ROOM,
     START,
     STEP,
+    TINY,
     Chain,
     Draw,
     Start,
@@ -43,6 +46,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
+MOST_SYMBOLS = 256
 PINNED = 1e8  # precision of numbers that are not drawn
 LOADING_SCALE = 1.0  # of what the second table makes of an offset of the first one
 
@@ -99,6 +103,10 @@ class Both:
     def __init__(self, first: Released, second: Released) -> None:
         self.parts = first, second
         kinds = first.chances.shape[1]
+        if kinds + second.chances.shape[1] > MOST_SYMBOLS:
+            raise InputError(
+                f"two tables must have at most {MOST_SYMBOLS} symbols together, got more; use fewer levels"
+            )
         self.symbols = np.concatenate([first.symbols, second.symbols + np.uint8(kinds)])
         self.spans = slice(0, kinds), slice(kinds, kinds + second.chances.shape[1])
 
@@ -217,9 +225,9 @@ class CoupledChain(Chain):
         columns = [np.sqrt(np.mean(factor**2, axis=0)) for factor in start.model.factors]
         sizes = (start.unit * np.prod(columns, axis=0)) ** (1 / len(columns))
         for mode, (factor, size) in enumerate(zip(start.model.factors, columns, strict=True)):
-            apart = np.exp(0.02 * self.generator.standard_normal(factor.shape))
+            apart = np.exp(APART * self.generator.standard_normal(factor.shape))
             rows = self._factor(mode)
-            rows[: len(factor), : self.rank] = factor * (sizes / np.maximum(size, 1e-12)) * apart
+            rows[: len(factor), : self.rank] = factor * (sizes / np.maximum(size, TINY)) * apart
             offsets = start.unit * start.offsets[mode]
             if mode == self.stack.shared:
                 rows[: len(factor), self.rank] = offsets
