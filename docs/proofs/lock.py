@@ -25,6 +25,7 @@ MODULES = (
     "tensorveil.privacy.accounting.divergences",
     "tensorveil.privacy.accounting.filters",
     "tensorveil.privacy.accounting.parts",
+    "tensorveil.privacy.coupled",
     "tensorveil.privacy.local.randomizing",
     "tensorveil.privacy.queries.gradients",
     "tensorveil.privacy.queries.moments",

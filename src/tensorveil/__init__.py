@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tensorveil.models.tucker import Tucker as Tucker
     from tensorveil.models.tucker import TuckerModel as TuckerModel
     from tensorveil.privacy.bounds import Bounds as Bounds
+    from tensorveil.privacy.coupled import Coupled as Coupled
     from tensorveil.privacy.guarantee import Guarantee as Guarantee
     from tensorveil.privacy.local.client import LocalProtocol as LocalProtocol
     from tensorveil.privacy.local.randomizing import randomize as randomize
@@ -93,6 +94,7 @@ _NAMES = {
     "tensorveil.models.cp": "CP CPModel",
     "tensorveil.models.tucker": "Tucker TuckerModel",
     "tensorveil.privacy.bounds": "Bounds",
+    "tensorveil.privacy.coupled": "Coupled",
     "tensorveil.privacy.guarantee": "Guarantee",
     "tensorveil.privacy.local.client": "LocalProtocol",
     "tensorveil.privacy.local.randomizing": "randomize",

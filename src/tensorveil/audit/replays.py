@@ -22,6 +22,7 @@ from tensorveil.errors import TensorveilError
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.bounds import clip, identities
+from tensorveil.privacy.coupled import Coupled
 from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.secret_words import Coins, RowWords
 from tensorveil.privacy.noise.source import NoiseSource
@@ -144,25 +145,35 @@ class _Recorder(NoiseSource):
 
 
 def replay(
-    observations: Observations, neighbour: Observations, plan: Plan, seed: int = 0, run: Callable[..., Release] = fit
+    observations: Observations,
+    neighbour: Observations,
+    plan: Plan,
+    seed: int = 0,
+    run: Callable[..., Release] = fit,
+    coupled: tuple[Coupled, Coupled] | None = None,
 ) -> Replay:
     """Run the plan on the observations, hand its noisy outputs to a run on the neighbour, and compare.
 
-    `run` is called as `fit` is, with `noise`; another one may run the plan elsewhere, e.g. on a cluster.
+    `run` is called as `fit` is, with `noise`; another one may run the plan elsewhere, e.g. on a cluster. `coupled` are
+    the second tables of both; one of the two tables must be the same in both runs, and its answers must be, too.
 
     Raises
     ------
     ReplayError : where a statistic moves by more than declared, calls differ, costs exceed the plan, or the final
         releases are not the same bit for bit
     """
+    tables = ({}, {}) if coupled is None else ({"coupled": coupled[0]}, {"coupled": coupled[1]})
     first = _Recorder(seed)
-    release = run(observations, plan, noise=first)
+    release = run(observations, plan, noise=first, **tables[0])
     second = _Recorder(seed, first.calls, matched=_matched(observations, neighbour, plan))
-    other = run(neighbour, plan, noise=second)
+    other = run(neighbour, plan, noise=second, **tables[1])
     if len(first.calls) != len(second.calls):
         raise ReplayError(f"both runs must make one number of calls, got {len(first.calls)} and {len(second.calls)}")
     used = tuple(_share(place, *pair) for place, pair in enumerate(zip(first.calls, second.calls, strict=True)))
-    _compare_costs(first.calls, second.calls, plan, _cells(observations, plan, first.calls))
+    if coupled is None:
+        _compare_costs(first.calls, second.calls, plan, _cells(observations, plan, first.calls))
+    else:
+        _compare_tables(first.calls, second.calls, plan, observations, coupled[0])
     if any(call.kind == "coins" for call in first.calls):
         other_coins = _Recorder(seed + 1, first.calls, fresh_coins=True)
         if not _identical(release.model, run(observations, plan, noise=other_coins).model):
@@ -284,6 +295,20 @@ def _compare_costs(mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan, c
     ):
         if spent > planned * (1 + TOLERANCE):
             raise ReplayError(f"{name} must be at most what the plan pays, {planned:.6g}, got {spent:.6g}")
+
+
+def _compare_tables(
+    mine: list[NoisyCall], theirs: list[NoisyCall], plan: Plan, observations: Observations, coupled: Coupled
+) -> None:
+    """The calls about each table must cost no more than the plan, and those about one of them must not differ."""
+    end = 1 + next(place for place, call in enumerate(mine) if call.kind == "channel")  # of those about the first one
+    changed = []
+    for table, part in ((observations, slice(end)), (coupled.joined(observations), slice(end, None))):
+        _compare_costs(mine[part], theirs[part], plan, _cells(table, plan, mine))
+        pairs = zip(mine[part], theirs[part], strict=True)
+        changed.append(any((one.statistic != other.statistic).any() for one, other in pairs))
+    if all(changed):
+        raise ReplayError("neighbours must differ in one of the two tables, got answers that differ for both")
 
 
 def _same(mine: dict[str, Any], theirs: dict[str, Any]) -> bool:

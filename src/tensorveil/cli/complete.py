@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tensorveil.data.shards import Sharded
     from tensorveil.engines.local import Engine
     from tensorveil.mechanisms.base import Mechanism
+    from tensorveil.privacy.coupled import Coupled
     from tensorveil.privacy.plan import Plan
     from tensorveil.release.ledger.ledger import Ledger
 
@@ -50,6 +51,9 @@ def complete(
     tensorveil complete visits.parquet --modes patient,diagnosis --value cost --bounds 0 1000 --unit slice:patient
     --at-most 50 --labels patient=patients.txt --labels diagnosis=codes.txt --epsilon 1 --delta 1e-6
     --ledger L.sqlite --dataset clinic --out DIR
+
+    tensorveil complete visits.csv --modes patient,ward --value days --bounds 0 60 --unit value --epsilon 4 --out DIR
+    --coupled people.csv --coupled-modes patient,about --coupled-value share --coupled-bounds 0 1
 
     tensorveil complete answers.parquet --modes user,film --protocol protocol.json --person user --out DIR
 
@@ -94,7 +98,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     if job.out is not None:
         check_target(job.out)
     checked_about(job.about)
-    observations = read_input(job)
+    observations, coupled = read_input(job), _coupled(job)
     if job.people is not None and job.people not in observations.mode_names:
         raise InputError(f"--people must be one of the modes {list(observations.mode_names)}, got {job.people!r}")
     if job.engine == "dask" and not isinstance(observations, Sharded):
@@ -115,6 +119,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
         at_most=job.at_most,
         features=job.features,
         smooth=job.smooth,
+        coupled=coupled,
     )
     say(str(planned), aside=as_json)
     expected = str(expected_of(mechanism.protocol)) if isinstance(mechanism, LocalAnswers) else outlook(planned)
@@ -135,6 +140,7 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
             ledger=ledger,
             dataset=job.dataset,
             engine=engine,
+            coupled=coupled,
         )
         progress("writing model, certificate and report", 0, 1)
         with counted_as_spent(release.ledger):
@@ -162,6 +168,8 @@ def _without_privacy(
 
     if job.seed is not None or job.levels is not None:
         raise InputError("--seed and --levels must be left out with --epsilon inf, got one of them; no noise is drawn")
+    if job.coupled is not None:
+        raise InputError("--coupled must be left out with --epsilon inf, got a table; complete the first one alone")
     say(str(NO_PRIVACY), aside=as_json)
     facts: dict[str, Any] = {"epsilon": None, "status": "none", "publishable": False}
     if not plan_only and job.out is not None:
@@ -193,6 +201,16 @@ def _mechanism(job: Job) -> Mechanism | str:
     from tensorveil.privacy.local.client import LocalProtocol
 
     return LocalAnswers(LocalProtocol.load(job.protocol), job.person)
+
+
+def _coupled(job: Job) -> Coupled | None:
+    """The second table that a job names, if it names one."""
+    if job.coupled is None:
+        return None
+    from tensorveil.privacy.coupled import Coupled
+
+    levels, modes, value = job.coupled_levels, job.coupled_modes, job.coupled_value
+    return Coupled(job.coupled, job.coupled_bounds, levels=levels, modes=modes, value=value)
 
 
 def _engine(job: Job, data: Observations | Sharded) -> AbstractContextManager[Engine | None]:
@@ -243,4 +261,5 @@ def _told(plan: Plan) -> dict[str, Any]:
         "asked": {"epsilon": plan.request.epsilon, "delta": plan.request.delta},
         "stages": [stage.to_json() for stage in plan.stages],
         "public_inputs": [asdict(given) for given in plan.public_inputs],
+        "coupled": None if plan.request.coupled is None else asdict(plan.request.coupled),
     }

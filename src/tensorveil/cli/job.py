@@ -186,6 +186,19 @@ class Job:
         _smooth,
         "Modes whose neighbouring indices are alike, e.g. day or hour:periodic. Default: binned times. none: no mode.",
     )
+    coupled: Path | None = _option(  # noqa: RUF009
+        _path, "A second table, as private as INPUT, that shares a mode with it. With --unit value."
+    )
+    coupled_modes: tuple[str, ...] | Mapping[str, str] | None = _option(
+        _modes, "With --coupled: the columns that are its modes; one has the name of a mode of INPUT."
+    )
+    coupled_value: str | None = _option(_text, "With --coupled: the column that holds its values.")
+    coupled_bounds: tuple[float, float] | None = _option(
+        _two_numbers, "With --coupled: the public range of its values (low and high)."
+    )
+    coupled_levels: tuple[float, ...] | None = _option(
+        _levels, "With --coupled: the 2 to 32 values that can occur in it, if they are public."
+    )
     shape: tuple[int, ...] | None = _option(
         _sizes, "Public sizes of the modes, e.g. 943,1682. The columns then hold integer indices."
     )
@@ -280,9 +293,20 @@ def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
     for name in REQUIRED:
         if name not in parsed and not (dense and name in ("modes", "value")):
             raise InputError(f"--{name} must be given, got none; see tensorveil complete --help")
+    _check_coupled(parsed)
     if ("ledger" in parsed) != ("dataset" in parsed):
         raise InputError("--ledger and --dataset must be given together, got only one of them; add the other")
     return Job(**parsed)
+
+
+def _check_coupled(parsed: Mapping[str, Any]) -> None:
+    """The options of a second table belong together."""
+    given = [name for name in OPTIONS if name.startswith("coupled_") and name in parsed]
+    needed = [name for name in ("coupled_modes", "coupled_value", "coupled_bounds") if name not in parsed]
+    if "coupled" not in parsed and given:
+        raise InputError(f"--{given[0].replace('_', '-')} must be used together with --coupled, got it alone; add it")
+    if "coupled" in parsed and needed:
+        raise InputError(f"--{needed[0].replace('_', '-')} must be given with --coupled, got none; add it")
 
 
 def _fill_in(parsed: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from tensorveil.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.guarantee import SECRET_NOISE
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
-from tensorveil.privacy.plan import Plan, Request
+from tensorveil.privacy.plan import CoupledTable, Plan, Request
 from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import covering
 from tensorveil.privacy.units import Unit
@@ -30,6 +30,7 @@ from tensorveil.privacy.vault import Pattern, Vault
 Progress = Callable[[str, int, int], None]  # what is being done, how far, of how many
 
 EARLIER_MODEL = "the model of release"  # how the name of features begins that are rows of an earlier release
+APART = "no value of one table is a copy of a value of the other one, nor computed from values of the other one"
 MOST_TRIES = 8  # of smaller budgets for an inner mechanism; at a large epsilon the first is 0.1 % too large
 MARGIN = 2e-4  # of epsilon: composing many Gaussian stages rounds up more than composing the one they amount to
 
@@ -97,6 +98,7 @@ class Mechanism(ABC):
         mode_names: tuple[str, ...] | None = None,
         expected_count: int | None = None,
         at_most: int | None = None,
+        coupled: CoupledTable | None = None,
     ) -> Plan:
         """Fix stages, sensitivities and noise for a request and compute their privacy cost, without reading data.
 
@@ -110,14 +112,19 @@ class Mechanism(ABC):
         mode_names : names that the unit may refer to
         expected_count : a public guess of the number of observations; a wrong guess only costs accuracy
         at_most : with a slice unit, the number of observations that are kept per slice
+        coupled : public facts of a second table that shares a mode (`Coupled.facts`)
 
         Raises
         ------
         UnprovenError : if no theorem covers the combination
         InputError : if a parameter is invalid
         """
-        request = Request.checked(model, bounds, unit, epsilon, delta, shape, mode_names, expected_count, at_most)
+        request = Request.checked(
+            model, bounds, unit, epsilon, delta, shape, mode_names, expected_count, at_most, coupled
+        )
         covering(self.name, request.unit.kind)
+        if request.coupled is not None:
+            self.check_coupled(request)
         design = self.design(request)
         inputs = self.public_inputs
         names = [stage.name for stage in design.stages]
@@ -153,6 +160,18 @@ class Mechanism(ABC):
             public_inputs=inputs,
         ).sealed()
 
+    def check_coupled(self, request: Request) -> None:
+        """Raise an error where the mechanism cannot complete two tables together (`run_coupled`)."""
+        raise InputError(
+            f"coupled must be for a mechanism that can use a second table, got {self.title}, which cannot; leave it "
+            "out, or take input perturbation"
+        )
+
+    def run_coupled(self, vault: Vault, second: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
+        """Complete the first table from the answers about both tables; each has a vault, with the same stages."""
+        self.check_coupled(plan.request)
+        raise NotImplementedError
+
     @abstractmethod
     def design(self, request: Request) -> Design:
         """Stages and settings for a request that has passed its checks."""
@@ -186,8 +205,10 @@ class Mechanism(ABC):
 def checked_by_code(request: Request) -> tuple[str, ...]:
     """What every run checks, as guarantees state it."""
     looked = "without looking at any value" if request.unit.coordinates_public else "before the data are read"
+    second = request.coupled
+    limits = "" if second is None else f" ({second.value_name}: [{second.bounds.low:g}, {second.bounds.high:g}])"
     return (
-        f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}] before anything reads them",
+        f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}]{limits} before anything reads them",
         f"shape, bounds, ranks, steps and noise scales are fixed {looked}",
         SECRET_NOISE,
     )
@@ -214,6 +235,7 @@ def trusted_to_the_caller(request: Request) -> tuple[str, ...]:
         chosen = "bounds and expected count were chosen without looking at the values"
     return (
         chosen,
+        *([] if request.coupled is None else [APART]),
         "each unit of the data is one unit of privacy: nobody is behind two of them",
         "running time and memory are not observed",
     )

@@ -6,7 +6,6 @@ show which cells are observed, so noise is added to every cell of the tensor; a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -17,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from tensorveil import checks
 from tensorveil.data.features import Features, PublicInput, public_inputs, standardised
-from tensorveil.errors import InputError, SizeError, UnprovenError
+from tensorveil.errors import InputError, UnprovenError
+from tensorveil.inference.posterior.coupled import Second
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.noisy import (
@@ -31,11 +31,20 @@ from tensorveil.inference.values.noisy import (
 )
 from tensorveil.inference.values.public_scales import UNKNOWN, public_scale
 from tensorveil.inference.values.scale import Scale, scale_of
-from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
+from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress
 from tensorveil.mechanisms.local.protocols import MOST_LEVELS, checked_levels, design_protocol, released_answers
-from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_share, marginal_stages
+from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_stages
 from tensorveil.mechanisms.planning.channel_design import design_channel
+from tensorveil.mechanisms.planning.input_stages import (
+    changes_in_words,
+    check_dense,
+    default_steps,
+    event_of,
+    most_changes,
+    share_of_marginals,
+)
 from tensorveil.models.completion import Completion
+from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.accounting.composition import shares
 from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
@@ -60,8 +69,6 @@ SOLVERS = ("posterior", "als")
 CELLS = "cells"  # the stage of the dense form
 VALUES = "values"  # the stage of the observed values
 LEVELS_CHOSEN = "the levels of the channel were chosen without looking at the values"  # trusted to the caller
-MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
-LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
 
 
 @final
@@ -181,7 +188,7 @@ class InputPerturbation(Mechanism):
             )
         self._check_features(request, dense)
         if dense:
-            _check_dense(request)
+            check_dense(request)
             stages, most = self._dense_stage(request, noise)
         elif self.default is not None:
             raise InputError(
@@ -189,11 +196,12 @@ class InputPerturbation(Mechanism):
             )
         else:
             stages, most = self._values_stages(request, noise)
+        given = self.levels is not None or (request.coupled is not None and request.coupled.levels is not None)
         return Design(
             stages,
             Settings(noise, most, len(stages) > 1),
             gaussian_coordinates=most,
-            assumptions_trusted=(LEVELS_CHOSEN,) if noise == "channel" and self.levels is not None else (),
+            assumptions_trusted=(LEVELS_CHOSEN,) if noise == "channel" and given else (),
         )
 
     def _dense_stage(self, request: Request, noise: str) -> tuple[tuple[Stage, ...], int]:
@@ -203,25 +211,25 @@ class InputPerturbation(Mechanism):
         (change,) = query.sensitivity(request.unit)
         words = f"{'1 cell' if most == 1 else f'{most:,} cells'} of the box, centred values"
         sensitivity = Sensitivity(change.bound, change.norm, words)
-        event = _event(request, noise, most)
+        event = event_of(request, noise, most)
         return (Stage(CELLS, "input-dense", event, sensitivity, LAW_OF_NORM[change.norm], "every cell"),), most
 
     def _values_stages(self, request: Request, noise: str) -> tuple[tuple[Stage, ...], int]:
         """The stages of the marginal and of the values, and the number of values that one unit can change."""
-        most = _most_changes(request)
+        most = most_changes(request)
         if noise != "channel":
-            event = _event(request, noise, most)
+            event = event_of(request, noise, most)
             norm = Norm.L2 if noise == "gaussian" else Norm.L1
             bound = values_change(1, norm is Norm.L1).bound if request.unit.kind == "value" else None
-            words = "1 value, centred" if bound else f"{_changes(request)}, each by 2 when centred"
+            words = "1 value, centred" if bound else f"{changes_in_words(request)}, each by 2 when centred"
             sensitivity = Sensitivity(bound, norm, words)
             return (Stage(VALUES, "input-values", event, sensitivity, LAW_OF_NORM[norm], "every value"),), most
-        sensitivity = Sensitivity(None, None, _changes(request))
-        if self.levels is not None:
+        sensitivity = Sensitivity(None, None, changes_in_words(request))
+        first = share_of_marginals(request, self.levels is not None)
+        if self.levels is not None and first == 0:
             what = f"channel on {len(self.levels)} levels"
             event = PureEvent(request.epsilon)
             return (Stage(VALUES, "input-values", event, sensitivity, Law.CHANNEL, what),), most
-        first = marginal_share(request)
         *bought, left = (PureEvent(part) for part in shares(request.epsilon, [first / 3] * 3 + [1 - first]))
         what = "channel on levels of the marginal"
         values = Stage(VALUES, "input-values", left, sensitivity, Law.CHANNEL, what)
@@ -266,7 +274,7 @@ class InputPerturbation(Mechanism):
             return fit_cells(solver, cells, start, request.expected_count, target, progress)
         where = vault.pattern.coordinates
         if settings.noise == "channel":
-            released = self._released_symbols(vault, plan)
+            released = _released_symbols(vault, plan, request.bounds, self.levels)
             progress("noise", 1, 1)
             if isinstance(solver, Posterior):
                 return sample_values(solver, released, where, target, progress)
@@ -278,6 +286,30 @@ class InputPerturbation(Mechanism):
         if isinstance(solver, Posterior):
             return sample_values(solver, released_numbers(noisy, pure, VALUE_STEPS), where, target, progress)
         return fit_values(solver, noisy, where, target, progress)
+
+    def check_coupled(self, request: Request) -> None:
+        if self._noise(request) != "channel" or not isinstance(self._solver(dense=False), Posterior):
+            raise InputError(
+                "a coupled table must be used with noise='channel' and solver='posterior', got others; leave them out"
+            )
+        if not isinstance(request.family, CP):
+            raise InputError(f"the model of two coupled tables must be CP, got {request.family}; give CP(rank)")
+        if request.coupled is not None and request.coupled.levels is not None:
+            checked_levels(request.coupled.levels)
+
+    def run_coupled(self, vault: Vault, second: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
+        request, table = plan.request, plan.request.coupled
+        solver = self._solver(dense=False)
+        if table is None or not isinstance(solver, Posterior):
+            raise InputError("a second table must be planned for, got a plan without it; plan with coupled")
+        solver = solver.knowing(self.features, self.smooth, request.mode_names, request.shape)
+        released = _released_symbols(vault, plan, request.bounds, self.levels)
+        other = _released_symbols(second, plan, table.bounds, table.levels)
+        progress("noise", 1, 1)
+        shared = request.mode_names.index(table.shared)
+        coupled = Second(second.pattern.coordinates, other, table.joint_shape, table.mode, shared)
+        target = Target(request.family, request.shape, request.bounds.low, request.bounds.high)
+        return sample_values(solver, released, vault.pattern.coordinates, target, progress, coupled)
 
     def randomize(
         self, values: ArrayLike, bounds: Bounds, epsilon: float, *, noise: NoiseSource | None = None
@@ -319,19 +351,19 @@ class InputPerturbation(Mechanism):
     def _cells(self, request: Request, noise: str) -> DenseCells:
         return DenseCells(request.shape, default_steps(request.bounds, self.default), noise == "laplace")
 
-    def _released_symbols(self, vault: Vault, plan: Plan) -> Released:
-        """One symbol per value, by a channel on levels that are public or follow from the released marginal."""
-        request, stage, pattern = plan.request, plan.stages[-1], vault.pattern
-        bounds, error = request.bounds, UNKNOWN
-        if self.levels is not None:
-            scale = public_scale(bounds.centred(np.asarray(self.levels)).tolist(), VALUE_STEPS)
-        else:
-            total = float(len(pattern)) if request.unit.kind == "value" else None
-            marginal = ask_marginal(vault, plan.stages[:-1], bounds, total)
-            scale, error = scale_of(marginal, MOST_LEVELS, (bounds.low, bounds.high)), marginal.error
-        budget = -float_above(-Fraction(_epsilon(stage.event)) / changed_values(pattern))  # rounded down
-        channel = design_channel(scale, budget, max(len(pattern), 1) / sum(request.shape))
-        return Released(vault.symbols(VALUES, Symbols(_whole(scale)), channel), channel.chances, scale, error)
+
+def _released_symbols(vault: Vault, plan: Plan, bounds: Bounds, levels: Sequence[float] | None) -> Released:
+    """One symbol per value, by a channel on levels that are public or follow from the released marginal."""
+    stage, pattern, error = plan.stages[-1], vault.pattern, UNKNOWN
+    if levels is not None:
+        scale = public_scale(bounds.centred(np.asarray(levels)).tolist(), VALUE_STEPS)
+    else:
+        total = float(len(pattern)) if vault.unit.kind == "value" else None
+        marginal = ask_marginal(vault, plan.stages[:-1], bounds, total)
+        scale, error = scale_of(marginal, MOST_LEVELS, (bounds.low, bounds.high)), marginal.error
+    budget = -float_above(-Fraction(_epsilon(stage.event)) / changed_values(pattern))  # rounded down
+    channel = design_channel(scale, budget, max(len(pattern), 1) / sum(vault.shape))
+    return Released(vault.symbols(VALUES, Symbols(_whole(scale)), channel), channel.chances, scale, error)
 
 
 def _whole(scale: Scale) -> tuple[int, ...]:
@@ -342,49 +374,3 @@ def _epsilon(event: Event) -> float:
     if not isinstance(event, PureEvent):
         raise UnprovenError(f"a channel must be paid by a pure stage, got {event}; report this as a bug")
     return event.epsilon
-
-
-def default_steps(bounds: Bounds, default: float | None) -> int:
-    """The public default of a missing cell, in steps from the middle."""
-    if default is None:
-        return 0
-    number = checks.finite_number("default", default)
-    if not bounds.low <= number <= bounds.high:
-        raise InputError(f"default must be from {bounds.low:g} to {bounds.high:g}, got {default!r}; stay within bounds")
-    return int(bounds.steps(np.array([number]))[0])
-
-
-def _event(request: Request, noise: str, most: int) -> Event:
-    return split_budget(request, [1.0], most)[0] if noise == "gaussian" else PureEvent(request.epsilon)
-
-
-def _check_dense(request: Request) -> None:
-    cells = math.prod(request.shape)
-    if cells > MAX_CELLS:
-        raise SizeError(
-            f"the tensor must have at most {MAX_CELLS:,} cells under {request.unit.kind!r}, as each one gets noise, "
-            f"got {cells:,}; use statistic or gradient perturbation"
-        )
-    if request.unit.whole_slices and request.unit.at_most is None:
-        raise InputError(
-            "at_most must be given under 'slice', got None; state how many observations are kept per "
-            f"{request.unit_name}, e.g. at_most=20"
-        )
-
-
-def _most_changes(request: Request) -> int:
-    """How many observed values one unit may change, as far as the plan can know."""
-    unit = request.unit
-    if not unit.whole_slices:
-        return 1
-    cells = math.prod(request.shape) // request.shape[unit.mode_number]
-    return unit.at_most or request.expected_count or min(cells, LARGEST_COUNT)
-
-
-def _changes(request: Request) -> str:
-    """The number of values that one unit changes, in words."""
-    unit = request.unit
-    if unit.kind == "value" or unit.at_most == 1:
-        return "1 value"
-    limit = "" if unit.at_most is None else f", at most {unit.at_most:,}"
-    return f"k values, k the largest number of observations of one {request.unit_name}{limit}"

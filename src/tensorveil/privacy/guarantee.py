@@ -14,7 +14,7 @@ from tensorveil.errors import InputError
 from tensorveil.notebook import html_table
 from tensorveil.privacy.accounting.parts import cost_of_both
 from tensorveil.privacy.local.randomizing import spent
-from tensorveil.privacy.plan import Plan, neighbours_of, public_facts, rounded_up
+from tensorveil.privacy.plan import Plan, public_facts, rounded_up
 from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.privacy.units import Unit
@@ -50,6 +50,11 @@ def what_is_released(withheld: str | None) -> str:
         f"the model without the rows and offsets of {withheld}; each {withheld}'s own row, predictions and errors "
         f"go to that {withheld} alone (joint differential privacy)"
     )
+
+
+def theorems_used(stages: Sequence[Stage], coupled: bool) -> tuple[str, ...]:
+    """Names of the theorems that a guarantee rests on: those of its stages, and that of two tables."""
+    return tuple(dict.fromkeys([*(stage.theorem for stage in stages), *(["coupled-tables"] if coupled else [])]))
 
 
 def what_is_not_protected(unit: Unit) -> str:
@@ -194,7 +199,7 @@ class Guarantee:
         reasons = [
             f"{name} is not part of this library, so nobody has proved that it keeps to the vault" for name in foreign
         ]
-        names = tuple(dict.fromkeys(stage.theorem for stage in plan.stages))
+        names = theorems_used(plan.stages, request.coupled is not None)
         return cls(
             plan.epsilon,
             plan.delta,
@@ -203,7 +208,7 @@ class Guarantee:
             OUR_PROOFS,
             reasons=tuple(reasons),
             seeded=seeded,
-            neighbours=neighbours_of(request.unit, request.unit_name),
+            neighbours=request.neighbours,
             released=what_is_released(request.unit_name if joint else None),
             not_protected=what_is_not_protected(request.unit),
             stages=plan.stages,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from tensorveil import checks
 from tensorveil.data.features import PublicInput
-from tensorveil.errors import InputError
+from tensorveil.errors import InputError, UnprovenError
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.notebook import html_table
 from tensorveil.privacy.accounting.events import Event
@@ -19,6 +19,76 @@ from tensorveil.privacy.units import Unit
 
 if TYPE_CHECKING:
     from tensorveil.mechanisms.base import Mechanism
+
+
+@final
+@dataclass(frozen=True)
+class CoupledTable:
+    """Public facts of a second table that shares a mode with the first one; its values are as private.
+
+    Attributes
+    ----------
+    mode_names, shape : its modes and their sizes
+    shared : the mode that both tables have
+    joint_size : the number of indices of that mode that are in either table
+    bounds : the public range of its values
+    count : its number of observations, public under `value`
+    levels : the values that can occur, if they are public
+    """
+
+    mode_names: tuple[str, ...]
+    shape: tuple[int, ...]
+    shared: str
+    joint_size: int
+    bounds: Bounds
+    value_name: str
+    count: int
+    levels: tuple[float, ...] | None = None
+
+    @property
+    def mode(self) -> int:
+        """The number of the shared mode in this table."""
+        return self.mode_names.index(self.shared)
+
+    @property
+    def joint_shape(self) -> tuple[int, ...]:
+        """Sizes of its modes, of the shared one with the indices that only the first table has."""
+        return tuple(self.joint_size if name == self.shared else size for name, size in self._sizes)
+
+    @property
+    def _sizes(self) -> tuple[tuple[str, int], ...]:
+        return tuple(zip(self.mode_names, self.shape, strict=True))
+
+    def __str__(self) -> str:
+        sizes = " x ".join(f"{size:,} {name}" for name, size in self._sizes)
+        limits = f"[{self.bounds.low:g}, {self.bounds.high:g}]"
+        return f"{self.count:,} values of {self.value_name} in {sizes}, clipped to {limits}"
+
+    def check(self, unit: Unit, shape: tuple[int, ...], mode_names: tuple[str, ...]) -> None:
+        """Refuse a table that does not fit the first one, or a unit without a theorem for two tables."""
+        if unit.kind != "value":
+            raise UnprovenError(
+                f"a coupled table must be released under the unit value, got {str(unit)!r}, for which no theorem "
+                "covers two tables; complete each table on its own"
+            )
+        common = [name for name in self.mode_names if name in mode_names]
+        if common != [self.shared]:
+            raise InputError(
+                f"two coupled tables must have one mode of the same name, {self.shared!r}, got {list(mode_names)} and "
+                f"{list(self.mode_names)}; rename the others"
+            )
+        first = shape[mode_names.index(self.shared)]
+        if not 2 <= len(self.shape) <= len(shape) or len(self.mode_names) != len(checks.shape(self.shape)):
+            raise InputError(
+                f"a coupled table must have 2 to {len(shape)} modes, as the first table has {len(shape)}, got "
+                f"{len(self.shape)}; exchange the tables, or merge modes"
+            )
+        if not max(first, self.shape[self.mode]) <= self.joint_size <= first + self.shape[self.mode]:
+            raise InputError(
+                f"joint_size must count the indices of {self.shared!r} in either table, got {self.joint_size}; make it "
+                "with Coupled"
+            )
+        checks.positive_integer("count", self.count)
 
 
 @final
@@ -34,6 +104,7 @@ class Request:
     shape: tuple[int, ...]
     mode_names: tuple[str, ...]
     expected_count: int | None = None
+    coupled: CoupledTable | None = None
 
     @classmethod
     def checked(
@@ -47,6 +118,7 @@ class Request:
         mode_names: tuple[str, ...] | None,
         expected_count: int | None,
         at_most: int | None,
+        coupled: CoupledTable | None = None,
     ) -> Request:
         """A request whose every part keeps its rule; the first that does not is one clear error."""
         if not isinstance(model, ModelFamily):
@@ -69,7 +141,9 @@ class Request:
         if chance >= 1 or (units is not None and chance > 0 and chance >= 1 / units):
             limit = "1" if units is None else f"1/{units:,} = {1 / units:.3g}, one over the public number of units"
             raise InputError(f"delta must be below {limit}, got {delta!r}; use e.g. {0.1 / (units or 1000):.1g}")
-        return cls(model, stated, resolved, budget, chance, sizes, names, count)
+        if coupled is not None:
+            coupled.check(resolved, sizes, names)
+        return cls(model, stated, resolved, budget, chance, sizes, names, count, coupled)
 
     @property
     def count_or_guess(self) -> float:
@@ -80,6 +154,11 @@ class Request:
     def unit_text(self) -> str:
         """The unit with the name of its mode, e.g. "slice:user"."""
         return f"{self.unit.kind}:{self.unit_name}" if self.unit.whole_slices else self.unit.kind
+
+    @property
+    def neighbours(self) -> str:
+        """In plain words, how two neighbouring data sets differ."""
+        return neighbours_of(self.unit, self.unit_name, self.coupled)
 
     @property
     def unit_name(self) -> str:
@@ -99,8 +178,13 @@ def bounds_of(bounds: Bounds | tuple[float, float] | None) -> Bounds:
     return bounds
 
 
-def neighbours_of(unit: Unit, mode_name: str | None = None) -> str:
-    """In plain words, how two neighbouring data sets differ."""
+def neighbours_of(unit: Unit, mode_name: str | None = None, coupled: CoupledTable | None = None) -> str:
+    """In plain words, how two neighbouring data sets differ; with a coupled table, the data set is both tables."""
+    if coupled is not None:
+        return (
+            "one observed value of one of the two tables is replaced by any other; which cells are observed is public "
+            "in both tables"
+        )
     name = mode_name if mode_name is not None else f"mode {unit.mode}"
     used = "" if unit.at_most is None else f" (at most {unit.at_most} observations of each are used)"
     return {
@@ -186,7 +270,7 @@ class Plan:
         asked = self.request
         lines = [
             f"{self.mechanism.title}, {asked.family}, shape {' x '.join(map(str, asked.shape))}",
-            f"unit {asked.unit_text}: {neighbours_of(asked.unit, asked.unit_name)}",
+            f"unit {asked.unit_text}: {asked.neighbours}",
             f"values clipped to [{asked.bounds.low:g}, {asked.bounds.high:g}]",
             f"price: epsilon {rounded_up(self.epsilon, 6)}"
             + (f", delta {rounded_up(self.delta)}" if self.delta else "")
@@ -195,6 +279,8 @@ class Plan:
         ]
         for stage in self.stages:
             lines.append(f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} [{stage.theorem}]")
+        if asked.coupled is not None:
+            lines.append(f"coupled by {asked.coupled.shared}: {asked.coupled}; each stage answers about both tables")
         for given in self.public_inputs:
             lines.append(f"public facts about {given.mode}: {given}")
         if self.reason:
@@ -206,12 +292,13 @@ class Plan:
         asked = self.request
         rows = [
             ("model", f"{asked.family}, shape {' x '.join(map(str, asked.shape))}"),
-            ("unit", f"{asked.unit_text}: {neighbours_of(asked.unit, asked.unit_name)}"),
+            ("unit", f"{asked.unit_text}: {asked.neighbours}"),
             ("bounds", f"{asked.bounds.low:g} to {asked.bounds.high:g}"),
             (
                 "price",
                 f"epsilon {rounded_up(self.epsilon, 6)}" + (f", delta {rounded_up(self.delta)}" if self.delta else ""),
             ),
+            *([] if asked.coupled is None else [(f"coupled by {asked.coupled.shared}", str(asked.coupled))]),
             *((f"stage {stage.name}", f"{stage.noise} [{stage.theorem}]") for stage in self.stages),
         ]
         if self.reason:

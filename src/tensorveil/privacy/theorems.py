@@ -170,6 +170,14 @@ THEOREMS = _table(
         "McSherry 2009, Theorem 4 (parallel composition), made adaptive; Dwork, Roth 2014, Theorem B.1",
     ),
     Theorem(
+        "coupled-tables",
+        "coupled.md",
+        "ledger",
+        (),
+        "Stages that answer once about each of two tables cost one unit, which is in one of them, what they cost once.",
+        "McSherry 2009, Theorem 4 (parallel composition), made adaptive",
+    ),
+    Theorem(
         "ledger-units",
         "ledger.md",
         "ledger",

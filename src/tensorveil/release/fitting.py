@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from tensorveil import checks
-from tensorveil.arrays import Integers
 from tensorveil.data.features import Smooth, features_for, smooth_features
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.columns import Modes
-from tensorveil.data.shards import WHOLE, Data, Part, Sharded, opened
-from tensorveil.engines.local import Engine, LocalEngine
+from tensorveil.data.shards import WHOLE, Data, Sharded, opened
+from tensorveil.engines.local import Engine
 from tensorveil.errors import InputError
 from tensorveil.kernels.cores import one_blas_thread
 from tensorveil.mechanisms.auto import Choice, choose, compared_families, family_of, foreign_parts, with_levels
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
+from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.local.answers import LocalAnswers
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
-from tensorveil.privacy.bounds import MOST_OBSERVATIONS, BoundedObservations, Bounds, check_public, clip
+from tensorveil.privacy.bounds import Bounds, check_public
+from tensorveil.privacy.coupled import Coupled, coupled_vaults
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise.exact import ExactNoise
-from tensorveil.privacy.noise.secret_words import RowWords
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.plan import Plan, Request, default_names
 from tensorveil.privacy.units import Unit
@@ -40,6 +38,7 @@ from tensorveil.release.ledger.paying import paying, refuse_published
 from tensorveil.release.memory import check_memory
 from tensorveil.release.people.contributions import contributions_of
 from tensorveil.release.release import CHACHA, EXACT, Release
+from tensorveil.release.tables.clipping import clipped, clipped_second, coupled_facts, engine_for, joint_counts
 from tensorveil.release.without_privacy import NO_PRIVACY, completed_without_privacy
 
 
@@ -57,6 +56,7 @@ def plan(
     at_most: int | None = None,
     features: Mapping[str, Any] | None = None,
     smooth: Smooth | None = None,
+    coupled: Coupled | None = None,
 ) -> Plan:
     """Choose a mechanism, fix its noise and compute its privacy cost, from public facts about the observations.
 
@@ -78,6 +78,7 @@ def plan(
     at_most : with a slice unit, the number of observations that are kept per slice
     features : public facts about the indices of modes, see `complete`
     smooth : modes whose neighbouring indices are alike, see `complete`
+    coupled : a second table that shares a mode, see `complete`
 
     Examples
     --------
@@ -95,7 +96,10 @@ def plan(
     if levels is not None:
         mechanism = with_levels(mechanism, levels, protected)
     family = family_of(model, observations.shape, protected, mechanism)
-    if isinstance(mechanism, str):
+    table = None if coupled is None else coupled_facts(coupled, observations)
+    if table is not None and mechanism == "auto":
+        choice = Choice(InputPerturbation(), "two coupled tables, which only input perturbation can complete")
+    elif isinstance(mechanism, str):
         shape, names = observations.shape, observations.mode_names
         choice = choose(
             mechanism, Request.checked(family, bounds, protected, epsilon, delta, shape, names, expected_count, None)
@@ -114,7 +118,7 @@ def plan(
         if smooth is None and protected.kind == "slice":  # its rows stay with their owners
             waves.pop(observations.mode_names[protected.mode_number], None)
         chosen = chosen.with_smooth(waves) if waves else chosen
-    if model == "auto":
+    if model == "auto" and table is None:
         chosen = compared_families(chosen, observations.shape, protected)
     return chosen.plan(
         family,
@@ -125,6 +129,7 @@ def plan(
         shape=observations.shape,
         mode_names=observations.mode_names,
         expected_count=expected_count,
+        coupled=table,
     ).explained(choice.reason)
 
 
@@ -138,6 +143,7 @@ def fit(
     ledger: Ledger | None = None,
     dataset: str | None = None,
     engine: Engine | None = None,
+    coupled: Coupled | None = None,
 ) -> Release:
     """Complete a tensor according to a plan. Two calls are two releases, and their costs add up.
 
@@ -151,6 +157,7 @@ def fit(
         ExactNoise, the release is not publishable
     ledger, dataset : the budget that pays. It is reserved before any noise is drawn, and spent even if the run fails
     engine : where the work on a folder of shards runs, e.g. `Dask(client)`; None: in this process
+    coupled : the second table, if it was planned
 
     Examples
     --------
@@ -162,8 +169,11 @@ def fit(
     """
     if isinstance(plan, PublishedPlan) and isinstance(observations, Observations):
         refuse_published(ledger, dataset)
-        if noise is not None:
-            raise InputError("noise must be left out for a published algorithm, got one; it draws its own, not secret")
+        if noise is not None or coupled is not None:
+            raise InputError(
+                "noise and coupled must be left out for a published algorithm, got one; it draws its own noise, which "
+                "is not secret, and takes one table"
+            )
         passes = plan.sgd.iterations
         run = plan.mechanism.run(
             observations,
@@ -176,6 +186,8 @@ def fit(
         return Release(Completion.unclipped(run.model), run.guarantee, **_names(observations))
     if not isinstance(plan, Plan):
         raise InputError(f"plan must be made by a mechanism's plan(), got {type(plan).__name__}; make one first")
+    if (coupled is None) != (plan.request.coupled is None):
+        raise InputError("coupled must be given to plan and to fit, got it for one of them only; give it to both")
     if not plan.unaltered:
         raise InputError("a plan must not be changed after it was made, got a changed one; make a new plan")
     _check_data(observations)
@@ -216,21 +228,26 @@ def fit(
             raise InputError("local answers must come from a file, got a folder of shards; give the file of answers")
         return fit_answers(observations, plan, plan.mechanism, progress)
     source = NoiseSource(checks.seed(seed)) if noise is None else noise
-    engine = _engine_for(observations, engine)
-    shards = _clipped(observations, plan, source.key(), engine)
+    engine = engine_for(observations, engine)
+    shards = clipped(observations, plan, source.key(), engine)
+    second = [] if coupled is None else [clipped_second(observations, coupled, plan, source.key())]
     trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay
-    vault = Vault(shards, plan.stages, plan.gaussian_coordinates, source, engine)
+    facts = plan.stages, plan.gaussian_coordinates, source, engine
+    vaults = coupled_vaults(shards, second, *facts) if second else (Vault(shards, *facts),)
+    vault = vaults[0]
     if vault.unit.coordinates_public:
         plan.mechanism.check_pattern(vault.pattern, plan)
-    counts = partial(_slice_counts, engine, shards)
+    counts = partial(joint_counts, engine, shards, second, plan)
     contributions = None  # found before anything is spent, so that a failure costs nothing
     if vault.unit.coordinates_public:
         contributions = contributions_of(plan.request.mode_names, map(counts, range(len(observations.shape))))
     with paying(ledger, dataset, plan, counts, trusted) as reservation, one_blas_thread():
-        completion = type(plan.mechanism).run(plan.mechanism, vault, plan, progress)  # no attribute of an instance
+        kind = type(plan.mechanism)  # its methods, and no attribute of an instance
+        runs: Callable[..., Completion] = kind.run_coupled if second else kind.run
+        completion = runs(plan.mechanism, *vaults, plan, progress)
         guarantee = Guarantee.of_run(
             plan,
-            vault.receipts,
+            [receipt for one in vaults for receipt in one.receipts],
             seeded=not trusted,
             joint=completion.withheld_mode is not None,
             foreign=foreign_parts(plan.mechanism, plan.request.family),
@@ -253,45 +270,6 @@ def fit(
 def _check_data(observations: Any) -> None:
     if not isinstance(observations, Data):
         raise InputError(f"observations must be Observations, got {type(observations).__name__}; build them first")
-
-
-def _engine_for(observations: Data, engine: Engine | None) -> Engine:
-    if engine is not None and not isinstance(observations, Sharded):
-        raise InputError("an engine must be for a folder of shards, got Observations; write it with tensorveil shard")
-    return LocalEngine() if engine is None else engine
-
-
-def _clipped(observations: Data, plan: Plan, key: bytes, engine: Engine) -> Sequence[Any]:
-    """Clipped observations in one shard or, of a folder, in one shard per part, all of which are read and checked."""
-    bounds, unit = plan.request.bounds, plan.request.unit
-    if isinstance(observations, Observations):
-        return [clip(observations, bounds, unit, key)]
-    protected = unit.resolved(observations.mode_names)
-    check_public(observations, protected)
-    if protected.whole_slices and protected.mode_number != observations.by:
-        raise InputError(
-            f"shards must hold whole slices of {observations.mode_names[protected.mode_number]!r}, which the unit "
-            f"protects, got a folder split by {observations.mode_names[observations.by]!r}; shard the data by that mode"
-        )
-    if len(observations) > MOST_OBSERVATIONS:
-        raise InputError("observations must be at most 2^30, got more; complete parts of the tensor")
-    load = partial(_read_part, bounds=bounds, unit=protected)
-    shards = engine.keep(load, observations.files, RowWords(key))
-    engine.map(len, shards)  # reads every part: an error in one of them must come before anything is spent
-    return shards
-
-
-def _read_part(part: Part, key: RowWords, bounds: Bounds, unit: Unit) -> BoundedObservations:
-    return clip(part.read(), bounds, unit, key.key)
-
-
-def _slice_counts(engine: Engine, shards: Sequence[Any], mode: int) -> Integers:
-    """How many observations each index of a mode has."""
-    return engine.sum(partial(_counts, mode=mode), shards)[0]
-
-
-def _counts(shard: BoundedObservations, mode: int) -> tuple[Integers, ...]:
-    return (np.bincount(shard.index(mode), minlength=shard.shape[mode]),)
 
 
 def _names(observations: Data) -> dict[str, Any]:
@@ -318,6 +296,7 @@ def complete(
     at_most: int | None = None,
     features: Mapping[str, Any] | None = None,
     smooth: Smooth | None = None,
+    coupled: Coupled | None = None,
     seed: int | None = None,
     progress: Progress = no_progress,
     ledger: Ledger | None = None,
@@ -346,6 +325,8 @@ def complete(
     smooth : modes whose neighbouring indices are alike, e.g. ["day"], or {"day": "ordered", "hour": "periodic"} if the
         last hour is a neighbour of the first one. How alike they are is learned. Modes of binned times are smooth by
         default: those that come again (hour_of_day, weekday, month_of_year) are periodic. With [] none is.
+    coupled : a second table, as private as the first one, that shares a mode with it: `Coupled(table, bounds, ...)`.
+        The release predicts the first table; the second one tells more about the indices that both have. Under `value`
     seed, progress, ledger, dataset, engine : see `fit`
     modes, value : names of columns, where a table or a path is given
     **reading : further arguments of `Observations.from_table` or `read`
@@ -366,6 +347,8 @@ def complete(
     if epsilon == math.inf and isinstance(data, Observations):
         if ledger is not None or dataset is not None:
             raise InputError("a release on a ledger must have a finite epsilon, got inf; leave the ledger out")
+        if coupled is not None:
+            raise InputError("coupled must be left out with an infinite epsilon, got a table; complete the first alone")
         family = family_of(model, data.shape, Unit.value(), mechanism)
         known = features_for(data, features) if features else None
         others = () if model != "auto" else (family_of("tucker", data.shape, Unit.value(), mechanism),)
@@ -385,5 +368,8 @@ def complete(
         at_most=at_most,
         features=features,
         smooth=smooth,
+        coupled=coupled,
     )
-    return fit(data, planned, seed=seed, progress=progress, ledger=ledger, dataset=dataset, engine=engine)
+    return fit(
+        data, planned, seed=seed, progress=progress, ledger=ledger, dataset=dataset, engine=engine, coupled=coupled
+    )

@@ -60,7 +60,13 @@ def _own(mechanism: Mechanism, request: Request, remote: bool) -> float:
     if isinstance(mechanism, InputPerturbation | LocalAnswers) and request.unit.coordinates_public:
         solver = mechanism.solver if isinstance(mechanism.solver, Posterior) else Posterior()
         waves = 3.0 * sum(part.matrix.nbytes for part in (mechanism.smooth or {}).values())
-        return copy + waves + _posterior(solver, count, shape, max(ranks), numbers + indices)
+        table = request.coupled
+        second = 0.0
+        if table is not None:
+            own = (max(ranks) + 1) * sum(table.joint_shape)
+            second = _posterior(solver, table.count, table.joint_shape, max(ranks) + 1, own)
+            second += table.count * (NUMBER + 4 * len(table.shape))
+        return copy + waves + second + _posterior(solver, count, shape, max(ranks), numbers + indices)
     dense = isinstance(mechanism, InputPerturbation)  # each cell gets noise
     cells = 6 * NUMBER * float(np.prod(shape, dtype=np.float64)) if dense else 0.0
     rows = max(size * (rank * (rank + 1) // 2 + rank) for size, rank in zip(shape, ranks, strict=True))

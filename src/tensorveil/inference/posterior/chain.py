@@ -23,6 +23,7 @@ from tensorveil.solvers.layouts.strata import run_apart
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Draw = tuple[NDArray[np.float32], Floats, Floats]  # parameters, offsets, knots
 
 PART = 2**14  # entries that a thread takes at a time; sums over parts do not depend on the number of threads
 KEEP = 0.5  # of every second sweep: nearer proposals, for rows whose law is far from normal
@@ -72,6 +73,7 @@ class Chain:
         self.starts, self.widths = self.model.block_starts, self.model.block_widths
         self.offset_starts: Integers = np.concatenate([[0], np.cumsum(shape)[:-1]]).astype(np.int64)
         self.offsets = np.zeros(sum(shape))
+        self.predicted, self.target = released, self.model  # whose values draws predict, and by what model
         order, ranks = len(shape), self.model.ranks
         blocks = order if self.model.core is None else order + 1
         terms = ranks[0] if self.model.core is None else math.prod(ranks)
@@ -163,7 +165,7 @@ class Chain:
         used = weights.any(axis=(0, 2))
         places, weights = places[used], weights[:, used]
         reach *= self._draw_scale(sweep % order, places, weights, tune)
-        self._draw_cuts(places, weights)
+        self.cuts = self.drawn_cuts(self.released, self.cuts, places, weights)
         value, together = self.released.log_likelihood(self.cuts, places, weights)
         self.fit += FIT_SHARE * (value - self.fit)
         self.table = self.released.table(self.cuts, ROOM * reach + 3.0, together)
@@ -175,11 +177,20 @@ class Chain:
         accepted = 0
         for step in range(order):
             mode = (sweep + step) % order
-            accepted += self._draw_rows(mode, KEEP * (sweep % 2))
+            own = self.row_precisions[mode]
+            accepted += self.draw_rows(mode, KEEP * (sweep % 2), own, self.information, self.row_parts[mode])
             self._draw_prior(mode, held)
         self.accepted = accepted / sum(self.shape)
         if self.model.core is not None:
             draw_core(self)
+
+    def knots(self) -> Floats:
+        """Knots of the values that draws predict."""
+        return self.released.knots(self.table.cuts)
+
+    def draw(self) -> Draw:
+        """Parameters of the target, its offsets, and knots."""
+        return self.parameters.astype(np.float32), self.offsets.copy(), self.knots()
 
     def predict(self) -> None:
         """Means of all entries, in the order of the symbols."""
@@ -203,7 +214,7 @@ class Chain:
         parts = [(first, min(first + size, len(self.means))) for first in range(0, len(self.means), size)]
 
         def one(begin: int, end: int) -> Floats:
-            weights = np.zeros((self.released.chances.shape[1], count, 2))
+            weights = np.zeros((len(self.table.values), count, 2))
             scored_rows.spread_means(self.symbols, self.means, reach, weights, begin, end)
             return weights
 
@@ -217,24 +228,23 @@ class Chain:
         offsets += shift
         self.cuts, _ = self.released.moved(self.cuts, 0.0, 1.0, shift)
 
-    def _draw_cuts(self, places: Floats, weights: Floats) -> None:
-        """Coordinates of the cuts given all means, by a scored proposal."""
-        chosen = np.sort(self.generator.permutation(len(self.cuts))[:CUTS_BLOCK])
-        value, g, H = self.released.equations(self.cuts, places, weights, chosen)
+    def drawn_cuts(self, released: Released, cuts: Floats, places: Floats, weights: Floats) -> Floats:
+        """Coordinates of the cuts of released symbols given all means, by a scored proposal."""
+        chosen = np.sort(self.generator.permutation(len(cuts))[:CUTS_BLOCK])
+        value, g, H = released.equations(cuts, places, weights, chosen)
         root = _root(H)
         z = self.generator.standard_normal(len(g))
         step = np.linalg.solve(root.T, np.linalg.solve(root, g) + z)
-        new = self.cuts.copy()
+        new = cuts.copy()
         new[chosen] += step
-        if not self.released.possible(new):
-            return
-        new_value, g, H = self.released.equations(new, places, weights, chosen)
+        if not released.possible(new):
+            return cuts
+        new_value, g, H = released.equations(new, places, weights, chosen)
         new_root = _root(H)
         miss = new_root.T @ step + np.linalg.solve(new_root, g)
         ratio = new_value - value + (z @ z - miss @ miss) / 2
         ratio += float(np.log(np.diag(new_root)).sum() - np.log(np.diag(root)).sum())
-        if math.log(self.generator.random()) < ratio:
-            self.cuts = new
+        return new if math.log(self.generator.random()) < ratio else cuts
 
     def _draw_scale(self, mode: int, places: Floats, weights: Floats, tune: bool) -> float:
         """All effects times a common factor, together with the scales of their priors, and cuts stretched to fit.
@@ -254,10 +264,10 @@ class Chain:
             moved[mode] = mode, slice(None)
         else:
             scale = self.core_scale
-            ratio += _scale_prior(factor**2 / self.core_precision, scale) - _scale_prior(1 / self.core_precision, scale)
+            ratio += scale_prior(factor**2 / self.core_precision, scale) - scale_prior(1 / self.core_precision, scale)
         for n, columns in moved:
             variances, usual = 1 / self.row_precisions[n][columns], self.usual[n][columns] ** -2
-            ratio += float((_scale_prior(factor**2 * variances, usual) - _scale_prior(variances, usual)).sum())
+            ratio += float((scale_prior(factor**2 * variances, usual) - scale_prior(variances, usual)).sum())
         accepted = self.released.possible(cuts) and math.log(self.generator.random()) < ratio
         if tune:
             self.step = min(max(self.step * (1.15 if accepted else 0.93), 1e-3), LARGEST_STEP)
@@ -279,12 +289,14 @@ class Chain:
             self.core_precision /= factor**2
         return factor
 
-    def _draw_rows(self, mode: int, keep: float) -> int:
-        """The rows of one mode with their offsets; returns how many proposals were accepted."""
+    def draw_rows(
+        self, mode: int, keep: float, precisions: Floats, information: float, parts: list[tuple[int, int]]
+    ) -> int:
+        """Rows of one mode with their offsets, in ranges; returns how many proposals were accepted."""
         key = np.uint64(self.generator.integers(2**64, dtype=np.uint64))
-        prior = self.prior_means[mode], self.row_precisions[mode]
-        table, parts = self.table, self.row_parts[mode]
-        proposals = self.information, keep
+        prior = self.prior_means[mode], precisions
+        table = self.table
+        proposals = information, keep
         if self.lists is None:
             order, begins = self.data.orders[mode], self.data.begins[mode]
             law = self.symbols, table.values, table.reach
@@ -305,17 +317,29 @@ class Chain:
         return np.column_stack([self.parameters[first : first + size * rank].reshape(size, rank), own])
 
     def _draw_prior(self, mode: int, held: bool) -> None:
-        """Links, their precisions and those of the rows, given the rows: F is orthogonal, so each is on its own."""
-        rows, links, own = self.rows(mode), self.links[mode], self.row_precisions[mode]
-        size, ratios = len(rows), self.link_precisions[mode]
-        weights = links.weights[:, None]
+        """Links, their precisions and those of the rows of a mode."""
+        own, ratios = self.row_precisions[mode], self.link_precisions[mode]
+        found = self.drawn_prior(self.rows(mode), self.links[mode], own, ratios, self.usual[mode])
+        self.prior_means[mode], drawn = found
+        if held:
+            drawn[:-1] = own[:-1]
+        self.row_precisions[mode] = drawn
+
+    def drawn_prior(
+        self, rows: Floats, links: Links, own: Floats, ratios: Floats, usual_scales: Floats
+    ) -> tuple[Floats, Floats]:
+        """Prior means of rows by new links, and new precisions: F is orthogonal, so each link is on its own.
+
+        `own` are the precisions of the rows, and `ratios` those of the links over them, which are changed.
+        """
+        size, weights = len(rows), links.weights[:, None]
         prior = ratios / weights
         prior[0, -1] = 1e12  # the cuts hold the mean of the offsets
         precision = size + prior
         beta = links.features.T @ rows / precision
         beta += self.generator.standard_normal(beta.shape) / np.sqrt(precision * own)
-        self.prior_means[mode] = links.features @ beta
-        squares = ((rows - self.prior_means[mode]) ** 2).sum(axis=0)
+        means = links.features @ beta
+        squares = ((rows - means) ** 2).sum(axis=0)
         counts = np.full(len(own), float(size))
         for group, usual in [(slice(0, 1), MEAN_RATIO), *((group, LINK_RATIO) for group in links.groups)]:
             explained = (beta[group] ** 2 / weights[group]).sum(axis=0)
@@ -324,10 +348,7 @@ class Chain:
             squares += ratios[group][0] * explained
             counts += number
         counts[-1] -= 1  # the mean of the offsets is held, so it tells nothing of their spread
-        drawn = self.precisions(squares, counts, own, self.usual[mode] ** -2)
-        if held:
-            drawn[:-1] = own[:-1]
-        self.row_precisions[mode] = drawn
+        return means, self.precisions(squares, counts, own, usual_scales**-2)
 
     def _ratios(self, squares: Floats, count: int, now: Floats, usual: float, shared: bool) -> Floats:
         """Precisions of a group of links over those of the rows: one per column, or of all factors and of offsets."""
@@ -353,6 +374,6 @@ def _root(H: Floats) -> Floats:
     return np.linalg.cholesky(H + 1e-6 * (1 + np.trace(H)) / len(H) * np.eye(len(H)))
 
 
-def _scale_prior(variances: Any, usual: Any) -> Any:
+def scale_prior(variances: Any, usual: Any) -> Any:
     """Log density of the log of a half-Cauchy spread, up to a constant; `usual` is one over its scale squared."""
     return np.log(variances) / 2 - np.log1p(variances * usual)

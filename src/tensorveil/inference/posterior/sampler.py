@@ -23,13 +23,15 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil import checks
 from tensorveil.data.features import Features, standardised, waves_by_mode
 from tensorveil.errors import InputError
-from tensorveil.inference.posterior.chain import Chain, Start
+from tensorveil.inference.posterior.chain import Chain, Draw, Start
+from tensorveil.inference.posterior.coupled import Both, CoupledChain, Second, Stack
 from tensorveil.inference.posterior.diagnostics import effective_size, split_rhat
 from tensorveil.inference.posterior.pattern import Links, given_features, pattern_features
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
 from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.reference import scored_rows
+from tensorveil.models.cp import CP
 from tensorveil.models.draws import PosteriorDraws, expected_values
 from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
@@ -161,6 +163,7 @@ class Posterior:
         family: ModelFamily,
         shape: tuple[int, ...],
         *,
+        coupled: Second | None = None,
         start: Start | None = None,
         seed: int | None = None,
         progress: Callable[[int, int], None] | None = None,
@@ -171,6 +174,7 @@ class Posterior:
         ----------
         coordinates : of the released symbols, checked
         released : the symbols and their law
+        coupled : a second table that shares a mode (coupled.py); for CP only
         start : what chains begin near; None: small random numbers
         seed : None is 0, so that a run can be repeated
         progress : called after each sweep with its number and the planned one
@@ -179,26 +183,16 @@ class Posterior:
             raise InputError(
                 f"there must be one symbol per row of coordinates and at least one row, got {len(released)} symbols"
             )
-        cores = self.threads or (available_cores() if len(released) >= FEWEST_SHARED else 1)
+        entries = len(released) + (0 if coupled is None else len(coupled.released))
+        cores = self.threads or (available_cores() if entries >= FEWEST_SHARED else 1)
         threads = min(cores, self.chains)
-        data = Entries.of(coordinates, np.empty(0), shape)
-        lists = None
-        model = family.zeros(shape)
-        if SortedSymbols.worth_sorting(len(released), model):
-            lists = SortedSymbols.of(coordinates, released.symbols, shape, model.ranks, cores)
-        else:
-            data.orders  # noqa: B018  # made before threads share it
-        waves = [None] * len(shape) if self.smooth is None else self.smooth
-        links = [Links(*part) for part in zip(self._features(coordinates, shape), shape, waves, strict=True)]
+        make = self._maker(coordinates, released, family, shape, coupled, cores, max(cores // threads, 1))
         first = checks.seed(seed) or 0
-        chains = [
-            Chain(data, released, family, shape, links, first + 1_000_003 * number, max(cores // threads, 1), lists)
-            for number in range(self.chains)
-        ]
+        chains = [make(first + 1_000_003 * number) for number in range(self.chains)]
         if start is not None:
             for chain in chains:
                 chain.start_at(start)
-        planned = self.planned_sweeps(len(released), len(shape))
+        planned = self.planned_sweeps(entries, len(shape))
         kept = _Kept(self, chains, planned)
         cooled = COOL * kept.burn_in if start is None else 0.0
         heat = [HEAT ** (1 - sweep / cooled) if sweep < cooled else 1.0 for sweep in range(planned)]
@@ -217,11 +211,70 @@ class Posterior:
                 break
         return kept.finish(sweep + 1)
 
+    def _maker(
+        self,
+        coordinates: Coordinates,
+        released: Released,
+        family: ModelFamily,
+        shape: tuple[int, ...],
+        coupled: Second | None,
+        cores: int,
+        threads: int,
+    ) -> Callable[[int], Chain]:
+        """What makes a chain from a seed; all chains share the entries in their orders, and the features."""
+        waves = [None] * len(shape) if self.smooth is None else self.smooth
+        if coupled is None:
+            links = [Links(*part) for part in zip(self._features(coordinates, shape), shape, waves, strict=True)]
+            data, lists = _sorted(coordinates, released.symbols, family.zeros(shape), cores)
+            return lambda seed: Chain(data, released, family, shape, links, seed, threads, lists)
+        if not isinstance(family, CP):
+            raise InputError(f"the model of two coupled tables must be CP, got {family}; give CP(rank)")
+        stack, both = Stack(shape, coupled), Both(released, coupled.released)
+        of_both = self._coupled_links(coordinates, shape, coupled, waves)
+        where = stack.coordinates(coordinates)
+        data, lists = _sorted(where, both.symbols, CP(family.rank + 1).zeros(stack.shape), cores)
+        return lambda seed: CoupledChain(data, both, family, stack, of_both, seed, threads, lists)
+
+    def _coupled_links(
+        self, coordinates: Coordinates, shape: tuple[int, ...], coupled: Second, waves: Sequence[Floats | None]
+    ) -> tuple[list[Links], list[Links]]:
+        """Links of the modes of both tables; rows of the shared mode have features from both.
+
+        Indices that the first table lacks are average in what was given for it.
+        """
+        shared, every = coupled.first_mode, coupled.shape[coupled.mode]
+        sizes = tuple(every if mode == shared else size for mode, size in enumerate(shape))
+        groups = self._features(coordinates, shape)
+        groups = [[_longer(part, size) for part in parts] for parts, size in zip(groups, sizes, strict=True)]
+        second: list[Floats] = []
+        if self.pattern:
+            second = pattern_features(coupled.coordinates, coupled.shape)
+            groups[shared].append(second[coupled.mode])
+        known = [None if wave is None else _longer(wave, size) for wave, size in zip(waves, sizes, strict=True)]
+        below = [Links(second[mode : mode + 1], size) for mode, size in enumerate(coupled.shape)]
+        return [Links(*part) for part in zip(groups, sizes, known, strict=True)], below
+
     def _features(self, coordinates: Coordinates, shape: tuple[int, ...]) -> list[list[Floats]]:
         """Groups of features of every mode: those of the pattern, and those that the caller gave."""
         found = pattern_features(coordinates, shape) if self.pattern else [np.empty((size, 0)) for size in shape]
         given = [None] * len(shape) if self.features is None else self.features
         return [list(both) for both in zip(found, given_features(given, shape), strict=True)]
+
+
+def _longer(rows: Floats, size: int) -> Floats:
+    """The same rows, and rows of zeros up to a size."""
+    return np.concatenate([rows, np.zeros((size - len(rows), rows.shape[1]))])
+
+
+def _sorted(
+    coordinates: Coordinates, symbols: NDArray[np.uint8], model: FactorModel, cores: int
+) -> tuple[Entries, SortedSymbols | None]:
+    """Entries, and their lists for kernels that are made for the ranks, if these are worth it."""
+    data = Entries.of(coordinates, np.empty(0), model.shape)
+    if SortedSymbols.worth_sorting(len(symbols), model):
+        return data, SortedSymbols.of(coordinates, symbols, model.shape, model.ranks, cores)
+    data.orders  # noqa: B018  # made before threads share it
+    return data, None
 
 
 def _regroup(chains: list[Chain]) -> None:
@@ -235,13 +288,6 @@ def _regroup(chains: list[Chain]) -> None:
             chain.follow(best)
 
 
-_Draw = tuple[NDArray[np.float32], Floats, Floats]  # parameters, offsets, knots
-
-
-def _draw_of(chain: Chain) -> _Draw:
-    return chain.parameters.astype(np.float32), chain.offsets.copy(), chain.released.knots(chain.table.cuts)
-
-
 class _Kept:
     """The draws that the run keeps, evenly spread over the sweeps, and the predictions of the watched entries."""
 
@@ -249,15 +295,15 @@ class _Kept:
         self.chains, self.planned = chains, planned
         self.burn_in = int(BURN_IN * planned)
         first = chains[0]
-        numbers = first.parameters.size + first.offsets.size
+        numbers = first.target.parameters.size + sum(first.target.shape)
         self.most = max(min(solver.draws, max(FEWEST_KEPT, MOST_NUMBERS // numbers)) // len(chains), 1)  # per chain
         self.every = 1
-        count = len(first.released)
+        count = len(first.predicted)
         watched = np.unique(np.linspace(0, count - 1, min(WATCHED, count)).astype(np.int64))
         self.where = np.ascontiguousarray(first.data.coordinates[watched])
         self.where.setflags(write=first.data.coordinates.flags.writeable)  # else kernels would be compiled once more
         self.history: list[Floats] = []  # expected values of the watched entries: one row per chain
-        self.draws: list[list[_Draw]] = []  # one list per kept sweep, one draw per chain
+        self.draws: list[list[Draw]] = []  # one list per kept sweep, one draw per chain
 
     def enough_after(self, sweep: int) -> bool:
         """Record the draws of a sweep; returns True if no more sweeps are needed."""
@@ -268,7 +314,7 @@ class _Kept:
             if len(self.draws) == self.most:  # every second one is dropped, so that sampling may stop at any time
                 self.draws, self.every = self.draws[::2], 2 * self.every
             if (sweep - self.burn_in) % self.every == 0:
-                self.draws.append([_draw_of(chain) for chain in self.chains])
+                self.draws.append([chain.draw() for chain in self.chains])
         done = len(self.history)
         if done % CHECK_EVERY:
             return False
@@ -280,8 +326,8 @@ class _Kept:
         means = np.empty(len(self.where))
         arguments = (*chain.numbers[:-1], self.where, 0.0, means, 0, len(means))
         scored_rows.predict_means(*arguments)
-        scale = chain.released.scale
-        return expected_values(means, 1.0, chain.released.knots(chain.table.cuts), scale.low, scale.high)
+        scale = chain.predicted.scale
+        return expected_values(means, 1.0, chain.knots(), scale.low, scale.high)
 
     def _diagnose(self) -> tuple[float, float]:
         draws = np.array(self.history)
@@ -299,15 +345,16 @@ class _Kept:
         rhat, effective = self._diagnose()
         deviations = np.column_stack([np.zeros(len(offsets)), offsets - middle]).astype(np.float32)
         draws = PosteriorDraws(
-            first.model.family,
-            first.shape,
+            first.target.family,
+            first.target.shape,
             parameters,
             deviations,
             np.ones(len(offsets)),
             knots,
-            first.released.scale.low,
-            first.released.scale.high,
+            first.predicted.scale.low,
+            first.predicted.scale.high,
             np.array([sweeps, len(self.chains), min(rhat, 1e9), effective]),
         )
-        model = first.model.replace_parameters(parameters.mean(axis=0, dtype=np.float64))
-        return PosteriorRun(Offsets(0.0, np.split(middle, first.offset_starts[1:])), model, draws)
+        model = first.target.replace_parameters(parameters.mean(axis=0, dtype=np.float64))
+        ends = np.cumsum(first.target.shape)[:-1]
+        return PosteriorRun(Offsets(0.0, np.split(middle, ends)), model, draws)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tensorveil.data.observations import Observations
 from tensorveil.inference.posterior.chain import Start
+from tensorveil.inference.posterior.coupled import Second
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.public_scales import UNKNOWN, even_scale
@@ -133,11 +134,17 @@ def rescaling(expected_count: int | None, cells: int) -> tuple[float, float]:
 
 
 def sample_values(
-    solver: Posterior, released: Released, where: Coordinates, target: Target, progress: Progress
+    solver: Posterior,
+    released: Released,
+    where: Coordinates,
+    target: Target,
+    progress: Progress,
+    coupled: Second | None = None,
 ) -> Completion:
     """The posterior of the model, given the released symbols and, as side information, their positions.
 
-    If the solver names further families, theirs too, and the one that is expected to predict symbols best is kept.
+    With a coupled table, given its symbols as well. If the solver names further families, theirs too, and the one that
+    is expected to predict symbols best is kept.
     """
     where = np.ascontiguousarray(where)
     runs = []
@@ -149,6 +156,7 @@ def sample_values(
                 released,
                 family,
                 target.shape,
+                coupled=coupled,
                 start=_start(released, where, replace(target, family=family)),
                 progress=lambda sweep, planned, label=label: progress(label, sweep, planned),  # type: ignore[misc]
             )

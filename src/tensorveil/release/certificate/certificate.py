@@ -21,9 +21,9 @@ from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.accounting.events import Event, event_from_json
 from tensorveil.privacy.bounds import Bounds
-from tensorveil.privacy.guarantee import Earlier, Guarantee, LocalFacts, software_versions
+from tensorveil.privacy.guarantee import Earlier, Guarantee, LocalFacts, software_versions, theorems_used
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
-from tensorveil.privacy.plan import Request
+from tensorveil.privacy.plan import CoupledTable, Request
 from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate import records
@@ -83,6 +83,7 @@ class Certificate(records.Part):
     assumptions_checked: tuple[str, ...]
     assumptions_trusted: tuple[str, ...]
     public_inputs: tuple[records.PublicInputRecord, ...]
+    coupled: records.CoupledRecord | None
     covers: str
     may_be_released: str
     must_not_be_released: tuple[str, ...]
@@ -137,6 +138,7 @@ class Certificate(records.Part):
         told, plan = release.guarantee, release.plan
         now, factors = datetime.now(UTC), release.factors
         withheld = release.withheld_mode
+        coupled = None if plan is None else plan.request.coupled
         curve: tuple[tuple[float, float], ...] = ()
         if plan is not None:
             curve = curve_of(plan.events, plan.request, plan.gaussian_coordinates)
@@ -165,12 +167,13 @@ class Certificate(records.Part):
                 "expected_count": plan.request.expected_count,
             },
             "stages": tuple(stage.to_json() for stage in told.stages),
-            "theorems": theorem_records(stage.theorem for stage in told.stages),
+            "theorems": theorem_records(theorems_used(told.stages, coupled is not None)),
             "source": told.source,
             "reasons": told.reasons,
             "assumptions_checked": told.assumptions_checked,
             "assumptions_trusted": told.assumptions_trusted,
             "public_inputs": () if plan is None else tuple(asdict(given) for given in plan.public_inputs),
+            "coupled": None if coupled is None else asdict(coupled),
             "covers": told.released or "the model, as the publication claims",
             "may_be_released": told.released if told.publishable else "nothing",
             "must_not_be_released": must_not_be_released(told, withheld, release.mode_names),
@@ -259,7 +262,14 @@ class Certificate(records.Part):
         if asked is None or bounds is None:
             raise InputError("the certificate does not state what was requested, so nothing can be recomputed")
         facts = (self.family, Bounds(bounds.low, bounds.high), self.unit, asked.epsilon, asked.delta)
-        return Request.checked(*facts, self.shape, self.mode_names, asked.expected_count, self.at_most)
+        return Request.checked(*facts, self.shape, self.mode_names, asked.expected_count, self.at_most, self.second)
+
+    @property
+    def second(self) -> CoupledTable | None:
+        """The facts of the second table, if there is one."""
+        if self.coupled is None:
+            return None
+        return CoupledTable(**{**dict(self.coupled), "bounds": Bounds(**dict(self.coupled.bounds))})
 
     @property
     def guarantee(self) -> Guarantee:

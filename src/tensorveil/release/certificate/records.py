@@ -234,6 +234,22 @@ class PublicInputRecord(Part):
     sha256: Hash
 
 
+class CoupledRecord(Part):
+    """The second table of a release: its modes, the one that it shares, its values and how many there are.
+
+    `joint_size` is the number of indices of the shared mode in either table.
+    """
+
+    mode_names: tuple[str, ...]
+    shape: tuple[Count, ...]
+    shared: str
+    joint_size: Count
+    bounds: BoundsRecord
+    value_name: str
+    count: Count
+    levels: tuple[float, ...] | None
+
+
 class EarlierRecord(Part):
     """The release that this one follows: its cost with all before it, and whether the time mode splits the data."""
 

@@ -81,6 +81,7 @@ def deployment_record(certificate: Certificate) -> dict[str, Any]:
                 "variant_name": "Pure DP" if pure else "Approximate DP",
                 "data_domain": f"Sets of observed cells of a tensor of {sizes}"
                 + ("" if bounds is None else f", values clipped to [{bounds.low:g}, {bounds.high:g}]")
+                + ("" if certificate.second is None else f"; and of a second table: {certificate.second}")
                 + ".",
                 "unprotected_quantities": certificate.not_protected,
             },

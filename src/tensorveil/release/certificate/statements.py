@@ -5,9 +5,8 @@ from tensorveil.data.shards import WHOLE
 from tensorveil.mechanisms.base import checked_by_code, trusted_features, trusted_to_the_caller
 from tensorveil.mechanisms.local.answers import checked_locally, trusted_locally
 from tensorveil.privacy.accounting.events import SampledGaussianEvent
-from tensorveil.privacy.guarantee import OUR_PROOFS, what_is_not_protected, what_is_released
+from tensorveil.privacy.guarantee import OUR_PROOFS, theorems_used, what_is_not_protected, what_is_released
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
-from tensorveil.privacy.plan import neighbours_of
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate.certificate import GRID, Certificate, must_not_be_released, theorem_records
 from tensorveil.release.certificate.curve import all_pure
@@ -31,6 +30,7 @@ THEOREMS_OF = {
     "sum perturbation": (*_of("sums"), *MARGINAL),
     "local perturbation": _of("local"),
 }
+COUPLING = "input perturbation"  # how mechanisms are headed that can use a second table
 JOINT = ("statistic-slices", "sums-lengths")  # their promise is for releases without the rows of the slices
 JOINT_HEADINGS = ("sum perturbation",)  # these leave out such rows whatever the theorem
 
@@ -78,7 +78,7 @@ def randomness(certificate: Certificate) -> str:
 def unit(certificate: Certificate) -> str:
     request = certificate.request
     need(request.unit_text == certificate.unit, f"the unit reads {request.unit_text!r} in full, not as stated")
-    told = neighbours_of(request.unit, request.unit_name)
+    told = request.neighbours
     need(
         told == certificate.neighbours,
         f"for this unit, neighbouring data differ as follows: {told}; the certificate says otherwise",
@@ -108,7 +108,7 @@ def theorems(certificate: Certificate) -> str:
     for name in used:
         need(name in THEOREMS, f"there is no theorem {name!r}")
         need(kind in THEOREMS[name].units, f"the theorem {name!r} does not cover the unit {kind!r}")
-    ours = theorem_records(used)
+    ours = theorem_records(theorems_used(certificate.paid_stages, certificate.coupled is not None))
     need(certificate.theorems == ours, "the theorems are not those of the stages, or their text was changed")
     kept = certificate.personalize
     joint = used.keys() & set(JOINT) or (kind == "slice" and certificate.mechanism in JOINT_HEADINGS)
@@ -124,7 +124,7 @@ def theorems(certificate: Certificate) -> str:
         "only answers from the source have facts of a protocol, and all of these have them",
     )
     need(person is None or person in certificate.mode_names, "the mode of the people is not one of the tensor's")
-    return f"{', '.join(used)}; all cover {kind}"
+    return f"{', '.join(one.name for one in ours)}; all cover {kind}"
 
 
 def words(certificate: Certificate) -> str:
@@ -158,6 +158,10 @@ def words(certificate: Certificate) -> str:
     missing = trusted - set(certificate.assumptions_trusted)
     need(not missing, f"assumptions_trusted leaves out: {'; '.join(sorted(missing))}")
     served = theorems_of(certificate.mechanism)
+    need(
+        certificate.coupled is None or (certificate.mechanism == COUPLING and certificate.pure),
+        "a second table is stated for a mechanism that cannot use one",
+    )
     for stage in certificate.stages:
         need(stage.theorem in served, f"the theorem {stage.theorem!r} is not one of {certificate.mechanism}")
     return "all texts follow from the facts"

@@ -36,6 +36,8 @@ IN_PLAIN_WORDS = {  # theorem -> why it holds, for a reader without background
     "every answer was possible, with a probability that another value would change by a limited factor only.",
     "local-channel": "Each value was replaced by a random answer where it arose, by a public table of probabilities. "
     "Nobody but its owner ever had the value.",
+    "coupled-tables": "Each of the two tables got random noise of its own. One value is in one of the tables, so only "
+    "the answers about that table depend on it. A person with values in both tables pays for all of them.",
     "input-dense": "Every cell, observed or not, got random noise that is larger than what one observation can change.",
     "gradient-joint": "In each step the part of every unit was cut to a fixed length, and random noise that covers "
     "this length was added to the sum.",
@@ -134,6 +136,23 @@ def whole_people(certificate: Certificate) -> list[dict[str, str]]:
         }
         for one in certificate.contributions
         if people in ("", one.mode)
+    ]
+
+
+def second_table(certificate: Certificate) -> list[tuple[str, str]]:
+    """The facts of a second table that was released together with the first one."""
+    found = certificate.coupled
+    if found is None:
+        return []
+    sizes = " × ".join(f"{size:,} {name}" for size, name in zip(found.shape, found.mode_names, strict=True))
+    both = certificate.shape[certificate.mode_names.index(found.shared)]
+    both += found.shape[found.mode_names.index(found.shared)] - found.joint_size
+    return [
+        ("Values", f"{found.count:,} of {found.value_name}, clipped to [{found.bounds.low:g}, {found.bounds.high:g}]"),
+        ("Modes", sizes),
+        ("Shared with the first table", f"{found.shared}; {both:,} of its indices are in both tables"),
+        ("Use", f"it tells more about each {found.shared}; the model predicts the first table only"),
+        ("Cost", "each stage of the plan answers once about each table; one value is in one of them, and pays once"),
     ]
 
 

@@ -180,8 +180,10 @@ def _promise(certificate: Certificate) -> dict[str, Any]:
 def _change(certificate: Certificate) -> str:
     """The difference between neighbouring data sets, for a reader without background."""
     kind, _, mode = certificate.unit.partition(":")
+    table = certificate.coupled
+    second = "" if table is None else f", or any single {table.value_name} of the second table,"
     return {
-        "value": f"any single {certificate.value_name} had been a different number",
+        "value": f"any single {certificate.value_name}{second} had been a different number",
         "slice_values": f"every {certificate.value_name} of any one {mode} had been a different number",
         "entry": "any single observation had been left out, or one more were there",
         "slice": f"any one {mode}, with everything observed of that {mode}, had been left out, or one more were there",

@@ -1,0 +1,1 @@
+"""From tables to vaults: what is clipped, counted and checked before anything is spent."""
