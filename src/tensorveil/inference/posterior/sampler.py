@@ -184,7 +184,7 @@ class Posterior:
         data = Entries.of(coordinates, np.empty(0), shape)
         lists = None
         model = family.zeros(shape)
-        if SortedSymbols.worth_sorting(len(released), model):
+        if not family.nonnegative and SortedSymbols.worth_sorting(len(released), model):
             lists = SortedSymbols.of(coordinates, released.symbols, shape, model.ranks, cores)
         else:
             data.orders  # noqa: B018  # made before threads share it

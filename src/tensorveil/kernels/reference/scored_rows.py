@@ -253,6 +253,7 @@ def draw_rows(
     prior_means: Floats,
     prior_precisions: Floats,
     key: np.uint64,
+    rounds: int | None,
     begin: int,
     end: int,
 ) -> int:
@@ -267,6 +268,7 @@ def draw_rows(
     base = np.empty(BATCH)
     old, new, z = np.empty(D), np.empty(D), np.empty(D)
     g, H = np.empty(D), np.empty((D, length))
+    seen = None if rounds is None else np.empty(2 * rounds * D)
     accepted = 0
     fresh = math.sqrt(1.0 - keep * keep)
     for i in range(begin, end):
@@ -316,6 +318,17 @@ def draw_rows(
                     for b in range(D):
                         H[a, b] *= information
                     H[a, a] += prior_precisions[a]
+                    new[a] = old[a]
+            if seen is not None:
+                if side == 0:
+                    there, state = normals.walk(H, g, new, R, keep, seen, state)
+                    log_ratio -= value + there
+                else:
+                    for a in range(D):
+                        z[a] = new[a]
+                    log_ratio += value + normals.walk_back(H, g, z, R, keep, seen)
+                continue
+            if side == 0:
                 good = factorize(H)
                 if not good:
                     break
