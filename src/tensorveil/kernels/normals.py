@@ -7,16 +7,13 @@ which threads reach it does not matter. Privacy noise never comes from here.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorveil.kernels.compiling import compiled
 
-Floats = NDArray[np.float64]
-
 STEP = np.uint64(0x9E3779B97F4A7C15)  # the odd number next to 2^64 / golden ratio
 LEAST = 1e-300
-FAR = 30.0  # standard deviations above its mean, from which on the tail of a normal law is taken for exponential
-HALF_LOG_TURN = 0.5 * math.log(2.0 * math.pi)
+FAR = 30.0  # standard deviations above its mean, from which on the tail of a normal law has a series
+ROOT_HALF, ROOT_TURN = math.sqrt(0.5), math.sqrt(2.0 * math.pi)
 
 
 @compiled
@@ -82,89 +79,19 @@ def quantile(p: float) -> float:
 
 
 @compiled
+def log_tail(least: float) -> float:
+    """Log of the chance that a standard normal number is above `least`."""
+    if least > FAR:
+        return -0.5 * least * least - math.log(least * ROOT_TURN) - 1.0 / (least * least)
+    return math.log(0.5 * math.erfc(least * ROOT_HALF))
+
+
+@compiled
 def above(u: float, least: float) -> float:
-    """The quantile u of the excess over `least` of a standard normal number that is above it; exponential if FAR."""
-    if least > FAR:
-        return -math.log(u) / least
-    tail = u * 0.5 * math.erfc(least * math.sqrt(0.5))
-    return max(-quantile(tail) - least, 0.0)
-
-
-@compiled
-def log_above(excess: float, least: float) -> float:
-    """Log density of `above`."""
-    if least > FAR:
-        return math.log(least) - least * excess
-    z = least + excess
-    return -0.5 * z * z - HALF_LOG_TURN - math.log(0.5 * math.erfc(least * math.sqrt(0.5)))
-
-
-@compiled
-def step_of(number: int, D: int) -> int:
-    """The coordinate that a step of a walk draws: up from the first to the last, then down, and so on."""
-    place = number % (2 * D)
-    return place if place < D else 2 * D - 1 - place
-
-
-@compiled
-def walk(
-    H: Floats, g: Floats, x: Floats, signed: int, keep: float, seen: Floats, state: np.uint64
-) -> tuple[float, np.uint64]:
-    """Gibbs steps towards a normal law whose numbers before `signed` are not negative; returns their log density.
-
-    Its log density has the gradient g / (1 + keep) at x, and the curvature H / (1 - keep^2). Each step draws one number
-    of x given the others; `seen` keeps what it was. Numbers from `signed` on may be negative. The state that follows
-    is returned as well.
-    """
-    D = x.size
-    total = 0.0
-    for a in range(D):
-        g[a] /= 1.0 + keep
-    for t in range(seen.size):
-        a = step_of(t, D)
-        curvature = H[a, a] / (1.0 - keep * keep)
-        root = math.sqrt(curvature)
-        mean = x[a] + g[a] / curvature
-        state += STEP
-        u = uniform(state)
-        if a < signed:
-            excess = above(u, -mean * root)
-            total += log_above(excess, -mean * root)
-            new = excess / root
-        else:
-            z = quantile(u)
-            total -= 0.5 * z * z
-            new = mean + z / root
-        seen[t] = x[a]
-        move(H, g, x, a, new, keep)
-    return total, state
-
-
-@compiled
-def walk_back(H: Floats, g: Floats, x: Floats, signed: int, keep: float, seen: Floats) -> float:
-    """Log density of the steps of a walk in reverse, from where it ended; x and g are changed."""
-    D = x.size
-    total = 0.0
-    for a in range(D):
-        g[a] /= 1.0 + keep
-    for t in range(seen.size - 1, -1, -1):
-        a = step_of(t, D)
-        curvature = H[a, a] / (1.0 - keep * keep)
-        root = math.sqrt(curvature)
-        mean = x[a] + g[a] / curvature
-        if a < signed:
-            total += log_above(seen[t] * root, -mean * root)
-        else:
-            z = (seen[t] - mean) * root
-            total -= 0.5 * z * z
-        move(H, g, x, a, seen[t], keep)
-    return total
-
-
-@compiled
-def move(H: Floats, g: Floats, x: Floats, a: int, new: float, keep: float) -> None:
-    """Set a number of x, and the gradient to that at its new place; of H the upper triangle is read."""
-    far = (new - x[a]) / (1.0 - keep * keep)
-    for b in range(x.size):
-        g[b] -= far * (H[a, b] if a < b else H[b, a])
-    x[a] = new
+    """The excess over `least` of a standard normal number that is above it, where 1 - u is its quantile."""
+    if least > FAR:  # x^2 / 2 + log x = least^2 / 2 + log least - log u, to a millionth
+        square = least * least - 2.0 * math.log(u)
+        x = math.sqrt(square)
+        x = math.sqrt(square - 2.0 * math.log(x / least))
+        return math.sqrt(square - 2.0 * math.log(x / least)) - least
+    return max(-quantile(u * 0.5 * math.erfc(least * ROOT_HALF)) - least, 0.0)

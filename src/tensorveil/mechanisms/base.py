@@ -118,6 +118,11 @@ class Mechanism(ABC):
         """
         request = Request.checked(model, bounds, unit, epsilon, delta, shape, mode_names, expected_count, at_most)
         covering(self.name, request.unit.kind)
+        if request.family.nonnegative and not self.keeps_nonnegative(request.unit):
+            raise InputError(
+                f"model must not be non-negative for {self.title}, whose factors may be below 0, got {request.family}; "
+                "take input or gradient perturbation, or leave out nonnegative"
+            )
         design = self.design(request)
         inputs = self.public_inputs
         names = [stage.name for stage in design.stages]
@@ -175,6 +180,10 @@ class Mechanism(ABC):
 
     def learns_offsets(self, unit: Unit) -> bool:
         """Whether its completion has offsets on a latent scale, to which none can be added."""
+        return False
+
+    def keeps_nonnegative(self, unit: Unit) -> bool:
+        """Whether the factors of its completion stay above zero for a model that is to be non-negative."""
         return False
 
     @property

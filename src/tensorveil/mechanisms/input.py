@@ -244,6 +244,9 @@ class InputPerturbation(Mechanism):
     def learns_offsets(self, unit: Unit) -> bool:
         return isinstance(self._solver(not unit.coordinates_public), Posterior)
 
+    def keeps_nonnegative(self, unit: Unit) -> bool:
+        return True
+
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
         most, changes = plan.settings.most_changes, changed_values(pattern)
         if changes > most:

@@ -31,7 +31,6 @@ FACTOR_SCALE = 0.5  # of all factors together
 OFFSET_SCALE = 0.3  # of the offsets of one mode
 MEAN_RATIO = 1.0  # of the mean of a column of rows, over their spread
 LINK_RATIO = 0.55  # of what a group of features explains of it
-ROUNDS = 1  # up and down the numbers of a row, of the walk that proposes non-negative ones
 START = 0.1  # of the prior's scale: chains start near zero and apart
 STEP, LARGEST_STEP = 0.1, 0.5  # of the log of the scale of all effects; it adapts while draws are discarded
 APART = 0.02  # relative spread of chains that begin near one model; with 0.2, large values looked like false symbols
@@ -79,14 +78,13 @@ class Chain:
         each = (FACTOR_SCALE / math.sqrt(terms)) ** (1 / blocks)  # of the entries of every block
         self.usual = [np.append(np.full(rank, each), OFFSET_SCALE) for rank in ranks]
         self.parameters = START * each * self.generator.standard_normal(self.model.parameters.size)
-        self.linked = slice(None)  # columns of rows whose prior means are linear in features
-        self.rounds: int | None = None  # of the walks that propose rows; None: all numbers may be negative
-        if family.nonnegative:
-            self.parameters, self.linked, self.rounds = np.abs(self.parameters), slice(-1, None), ROUNDS
+        # the parameters of a non-negative model are absolute values of these, whose prior is that of a free model
+        self.signed = np.abs(self.parameters) if family.nonnegative else None
+        if self.signed is not None:
+            self.parameters = self.signed.copy()
         self.row_precisions = [usual**-2 for usual in self.usual]
         self.link_precisions = [
-            np.full((len(part.weights), rank + 1), 1 / LINK_RATIO**2)[:, self.linked]
-            for part, rank in zip(links, ranks, strict=True)
+            np.full((len(part.weights), rank + 1), 1 / LINK_RATIO**2) for part, rank in zip(links, ranks, strict=True)
         ]  # over those of the rows
         self.prior_means = [np.zeros((size, rank + 1)) for size, rank in zip(shape, ranks, strict=True)]
         self.core_scale = self.core_precision = each**-2
@@ -121,6 +119,7 @@ class Chain:
         self.row_precisions = [part.copy() for part in other.row_precisions]
         self.link_precisions = [part.copy() for part in other.link_precisions]
         self.prior_means = [part.copy() for part in other.prior_means]
+        self.signed = None if other.signed is None else other.signed.copy()
         self.core_precision, self.step, self.fit = other.core_precision, other.step, other.fit
         self.information = other.information
 
@@ -278,6 +277,8 @@ class Chain:
         first = self.starts[block]
         last = self.starts[block + 1] if block + 1 < len(self.starts) else self.parameters.size
         self.parameters[first:last] *= factor
+        if self.signed is not None:
+            self.signed[first:last] *= factor
         for n, columns in moved:
             self.row_precisions[n][columns] /= factor**2
             self.prior_means[n][:, columns] *= factor
@@ -294,7 +295,7 @@ class Chain:
         if self.lists is None:
             order, begins = self.data.orders[mode], self.data.begins[mode]
             law = self.symbols, table.values, table.reach
-            arguments = *self.numbers, 0.0, *law, *proposals, order, begins, mode, *prior, key, self.rounds
+            arguments = *self.numbers, 0.0, *law, *proposals, order, begins, mode, *prior, key, self.signed
             return sum(self.share(scored_rows.draw_rows, *arguments, parts=parts))
         symbols, values = self.lists.lists[mode].values, table.values.astype(np.float32)
         first, offset, size = self.starts[mode], self.offset_starts[mode], self.shape[mode]
@@ -304,31 +305,32 @@ class Chain:
         return sum(self.share(fast_rows.draw_rows, *arguments, parts=parts))
 
     def rows(self, mode: int) -> Floats:
-        """Rows of a mode with their offsets as the last column."""
+        """Rows of a mode with their offsets as the last column; of a non-negative model those with signs."""
         size, rank = self.shape[mode], self.model.ranks[mode]
         first = self.starts[mode]
         own = self.offsets[self.offset_starts[mode] : self.offset_starts[mode] + size]
-        return np.column_stack([self.parameters[first : first + size * rank].reshape(size, rank), own])
+        numbers = self.parameters if self.signed is None else self.signed
+        return np.column_stack([numbers[first : first + size * rank].reshape(size, rank), own])
 
     def _draw_prior(self, mode: int, held: bool) -> None:
         """Links, their precisions and those of the rows, given the rows: F is orthogonal, so each is on its own."""
-        rows, links, own, linked = self.rows(mode), self.links[mode], self.row_precisions[mode], self.linked
+        rows, links, own = self.rows(mode), self.links[mode], self.row_precisions[mode]
         size, ratios = len(rows), self.link_precisions[mode]
         weights = links.weights[:, None]
         prior = ratios / weights
         prior[0, -1] = 1e12  # the cuts hold the mean of the offsets
         precision = size + prior
-        beta = links.features.T @ rows[:, linked] / precision
-        beta += self.generator.standard_normal(beta.shape) / np.sqrt(precision * own[linked])
-        self.prior_means[mode][:, linked] = links.features @ beta
+        beta = links.features.T @ rows / precision
+        beta += self.generator.standard_normal(beta.shape) / np.sqrt(precision * own)
+        self.prior_means[mode] = links.features @ beta
         squares = ((rows - self.prior_means[mode]) ** 2).sum(axis=0)
         counts = np.full(len(own), float(size))
         for group, usual in [(slice(0, 1), MEAN_RATIO), *((group, LINK_RATIO) for group in links.groups)]:
             explained = (beta[group] ** 2 / weights[group]).sum(axis=0)
             number = group.stop - group.start
-            ratios[group] = self._ratios(own[linked] * explained, number, ratios[group][0], usual, group == links.shared)
-            squares[linked] += ratios[group][0] * explained
-            counts[linked] += number
+            ratios[group] = self._ratios(own * explained, number, ratios[group][0], usual, group == links.shared)
+            squares += ratios[group][0] * explained
+            counts += number
         counts[-1] -= 1  # the mean of the offsets is held, so it tells nothing of their spread
         drawn = self.precisions(squares, counts, own, self.usual[mode] ** -2)
         if held:

@@ -169,7 +169,7 @@ def _start(released: Released, where: Coordinates, target: Target) -> Start | No
     variance = float(released.shares @ (values - released.shares @ values) ** 2)
     model = target.family.zeros(target.shape)
     known = len(where) * variance / max(variance + numbers.variance, 1e-300)
-    if model.core is not None or target.family.nonnegative or known < KNOWN_WELL * model.parameters.size:
+    if model.core is not None or known < KNOWN_WELL * model.parameters.size:
         return None
     ridge = (variance / 2 + numbers.variance) / prior_variance(model, variance / 2)
     solved = ALS(START_SWEEPS, regularization=ridge, precision="single", threads=1).solve(

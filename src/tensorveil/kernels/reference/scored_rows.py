@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.reference import blocks
+from tensorveil.kernels.reference import blocks, folded
 from tensorveil.kernels.reference.least_squares import factorize
 
 Floats = NDArray[np.float64]
@@ -253,11 +253,14 @@ def draw_rows(
     prior_means: Floats,
     prior_precisions: Floats,
     key: np.uint64,
-    rounds: int | None,
+    signed: Floats | None,
     begin: int,
     end: int,
 ) -> int:
-    """Draw rows begin to end of factor matrix n with their offsets; returns how many proposals were accepted."""
+    """Draw rows begin to end of factor matrix n with their offsets; returns how many proposals were accepted.
+
+    `signed` are the numbers whose absolute values are those of a non-negative model (folded.py); None for a free model.
+    """
     R = widths[n]
     D = R + 1
     rows = np.empty(starts.size, np.int64)
@@ -268,13 +271,13 @@ def draw_rows(
     base = np.empty(BATCH)
     old, new, z = np.empty(D), np.empty(D), np.empty(D)
     g, H = np.empty(D), np.empty((D, length))
-    seen = None if rounds is None else np.empty(2 * rounds * D)
+    seen = None if signed is None else np.empty(2 * folded.WALKS * D)
     accepted = 0
     fresh = math.sqrt(1.0 - keep * keep)
     for i in range(begin, end):
         start = starts[n] + i * R
         for a in range(R):
-            old[a] = parameters[start + a]
+            old[a] = parameters[start + a] if signed is None else signed[start + a]
         old[R] = offsets[offset_starts[n] + i]
         state = normals.stream(key, i)
         log_ratio = 0.0
@@ -285,8 +288,11 @@ def draw_rows(
         for side in range(2):  # there, and back
             here = old if side == 0 else new
             value = 0.0
+            if seen is not None:
+                folded.fold(here, z)
+                here = z
             for a in range(D):
-                miss = prior_means[i, a] - here[a]
+                miss = prior_means[i, a] - here[a] if seen is None else 0.0
                 g[a] = prior_precisions[a] * miss
                 value -= 0.5 * prior_precisions[a] * miss * miss
             for first in range(begins[i], begins[i + 1], BATCH):
@@ -317,18 +323,18 @@ def draw_rows(
                 for a in range(D):
                     for b in range(D):
                         H[a, b] *= information
-                    H[a, a] += prior_precisions[a]
                     new[a] = old[a]
             if seen is not None:
+                prior = prior_means[i], prior_precisions
                 if side == 0:
-                    there, state = normals.walk(H, g, new, R, keep, seen, state)
+                    there, state = folded.walk(H, g, *prior, new, z, seen, state)
                     log_ratio -= value + there
                 else:
-                    for a in range(D):
-                        z[a] = new[a]
-                    log_ratio += value + normals.walk_back(H, g, z, R, keep, seen)
+                    log_ratio += value + folded.walk_back(H, g, *prior, z, seen)
                 continue
             if side == 0:
+                for a in range(D):
+                    H[a, a] += prior_precisions[a]
                 good = factorize(H)
                 if not good:
                     break
@@ -360,7 +366,9 @@ def draw_rows(
         state += normals.STEP
         if good and math.log(normals.uniform(state)) < log_ratio:
             for a in range(R):
-                parameters[start + a] = new[a]
+                parameters[start + a] = new[a] if signed is None else abs(new[a])
+                if signed is not None:
+                    signed[start + a] = new[a]
             offsets[offset_starts[n] + i] = new[R]
             accepted += 1
     return accepted
