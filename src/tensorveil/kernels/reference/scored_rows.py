@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.reference import blocks, folded
+from tensorveil.kernels.reference import blocks
 from tensorveil.kernels.reference.least_squares import factorize
+from tensorveil.kernels.reference.rows import folded
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -327,10 +328,10 @@ def draw_rows(
             if seen is not None:
                 prior = prior_means[i], prior_precisions
                 if side == 0:
-                    there, state = folded.walk(H, g, *prior, new, z, seen, state)
+                    there, state = folded.walk(H, g, *prior, new, z, seen, keep, state)
                     log_ratio -= value + there
                 else:
-                    log_ratio += value + folded.walk_back(H, g, *prior, z, seen)
+                    log_ratio += value + folded.walk_back(H, g, *prior, z, seen, keep)
                 continue
             if side == 0:
                 for a in range(D):

@@ -48,18 +48,22 @@ def walk(
     row: Floats,
     y: Floats,
     seen: Floats,
+    keep: float,
     state: np.uint64,
 ) -> tuple[float, np.uint64]:
     """Draw a row by Gibbs steps; returns the log density of the steps without the prior, and the state that follows.
 
     `row` holds u, `y` its folded numbers and g the gradient there; all are changed. `seen` keeps each number as it was
-    before its step.
+    before its step. With `keep` above 0 the new row is nearer: steps are those of the gradient g / (1 + keep) and the
+    curvature H / (1 - keep^2).
     """
     D = row.size
     total = 0.0
+    for a in range(D):
+        g[a] /= 1.0 + keep
     for t in range(seen.size):
         a = step_of(t, D)
-        h, mu, precision = H[a, a], prior_means[a], prior_precisions[a]
+        h, mu, precision = H[a, a] / (1.0 - keep * keep), prior_means[a], prior_precisions[a]
         b = g[a] + h * y[a]
         root = math.sqrt(h + precision)
         seen[t] = row[a]
@@ -74,21 +78,25 @@ def walk(
             sign = 1.0 if side * (1.0 + math.exp(min(below - above, 700.0))) < 1.0 else -1.0
             new = sign * normals.above(u, -(b + sign * precision * mu) / root) / root
         total += log_density(b, h, mu, precision, new, a == D - 1)
-        move(H, g, y, a, new)
+        move(H, g, y, a, new, keep)
         row[a] = new
     return total, state
 
 
 @compiled
-def walk_back(H: Floats, g: Floats, prior_means: Floats, prior_precisions: Floats, y: Floats, seen: Floats) -> float:
+def walk_back(
+    H: Floats, g: Floats, prior_means: Floats, prior_precisions: Floats, y: Floats, seen: Floats, keep: float
+) -> float:
     """Log density of the steps of a walk in reverse, without the prior; y and g are those where it ended, and change."""
     D = y.size
     total = 0.0
+    for a in range(D):
+        g[a] /= 1.0 + keep
     for t in range(seen.size - 1, -1, -1):
         a = step_of(t, D)
-        h = H[a, a]
+        h = H[a, a] / (1.0 - keep * keep)
         total += log_density(g[a] + h * y[a], h, prior_means[a], prior_precisions[a], seen[t], a == D - 1)
-        move(H, g, y, a, seen[t])
+        move(H, g, y, a, seen[t], keep)
     return total
 
 
@@ -113,11 +121,11 @@ def log_density(b: float, h: float, mu: float, precision: float, new: float, off
 
 
 @compiled
-def move(H: Floats, g: Floats, y: Floats, a: int, new: float) -> None:
+def move(H: Floats, g: Floats, y: Floats, a: int, new: float, keep: float) -> None:
     """Set a number of y to a new one, folded but for the offset, and g to the gradient there."""
     D = y.size
     to = new if a == D - 1 else abs(new)
-    far = to - y[a]
+    far = (to - y[a]) / (1.0 - keep * keep)
     for b in range(D):
         g[b] -= far * H[a, b]
     y[a] = to
