@@ -1,4 +1,4 @@
-"""Normal quantiles, normal numbers above zero, and streams of random numbers for samplers whose randomness is no secret.
+"""Normal numbers, also above a bound, and streams of random numbers for samplers whose randomness is no secret.
 
 A stream belongs to a key and a place (a row, an entry): what is drawn for it depends on nothing else, so the order in
 which threads reach it does not matter. Privacy noise never comes from here.

@@ -67,8 +67,8 @@ class GradientPerturbation(base.Mechanism):
     ---------
     docs/proofs/gradients.md. A first small stage releases the level of the values: their mean and spread.
 
-    A non-negative model predicts the lower bound plus its factors. Numbers that a step moves below zero become zero, which
-    is post-processing: the next gradients are asked at that state.
+    A non-negative model predicts the lower bound plus its factors. Numbers that a step moves below zero become zero.
+    That is post-processing: the next gradients are asked for at the state without them.
     """
 
     name: ClassVar[str] = "gradient"

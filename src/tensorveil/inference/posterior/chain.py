@@ -109,6 +109,7 @@ class Chain:
             factor * (each / np.maximum(size, TINY)) for factor, size in zip(start.model.factors, columns, strict=True)
         ]
         self.parameters = np.concatenate([factor.ravel() for factor in factors]) * apart
+        self.signed = None if self.signed is None else self.parameters.copy()
         self.offsets = start.unit * np.concatenate(start.offsets)
         spreads = np.maximum(each, START * self.usual[0][:-1])
         self.row_precisions = [np.append(spreads, usual[-1]) ** -2 for usual in self.usual]

@@ -7,7 +7,8 @@ F are the features of the mode: a constant, side information and, if the mode is
 lambda per column, and one kappa per column and group of features (of waves one for all factors); their roots have half-
 Cauchy priors, so that what the data do not show is shrunk to nothing, and a rank that is too large costs little. The
 released symbols depend on the latent numbers through cuts and a channel (released.py); latent numbers are summed out.
-The average prediction of the draws is the posterior mean.
+The average prediction of the draws is the posterior mean. In a non-negative model, the numbers of a row but its offset
+are absolute values of numbers with these priors: their laws are folded normal, half-normal where F_i beta_n is zero.
 """
 
 from __future__ import annotations

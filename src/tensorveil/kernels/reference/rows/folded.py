@@ -87,7 +87,7 @@ def walk(
 def walk_back(
     H: Floats, g: Floats, prior_means: Floats, prior_precisions: Floats, y: Floats, seen: Floats, keep: float
 ) -> float:
-    """Log density of the steps of a walk in reverse, without the prior; y and g are those where it ended, and change."""
+    """Log density of the steps of a walk in reverse, without the prior; y and g are those at its end, and change."""
     D = y.size
     total = 0.0
     for a in range(D):
