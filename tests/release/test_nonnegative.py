@@ -68,14 +68,14 @@ def test_a_release_has_no_factor_and_no_prediction_below_zero(release, counts, t
     assert loaded.factors.family == release.factors.family == tv.CP(3, nonnegative=True)
     assert loaded.certificate.model.nonnegative and loaded.certificate.model.kind == "non-negative CP"
     np.testing.assert_array_equal(loaded.predict(cells), predicted)
-    assert all(check.passed is not False for check in tv.verify(tmp_path / "release").checks)
+    assert [check for check in tv.verify(tmp_path / "release") if check.state == "doubt"] == []
 
 
 def test_new_people_and_unknown_labels_stay_above_zero(release, counts):
     data = counts[0]
     own = data.take(np.flatnonzero(data.coordinates[:, 0] == data.coordinates[0, 0]))
     new = release.personalize(own, "mode_0")
-    assert new.model.draws.parameters.min() >= 0 and new.model.factors.parameters.min() >= 0
+    assert new.draws.parameters.min() >= 0 and new.factors.parameters.min() >= 0
     from tensorveil.release.predictions import with_unknown_indices
 
     wider = with_unknown_indices(release.model)
@@ -124,7 +124,7 @@ def test_rows_of_least_squares_are_the_best_without_numbers_below_zero():
     generator = np.random.default_rng(3)
     model = tv.CP(4).model([generator.uniform(0, 1, (2, 4)), generator.normal(size=(30, 4))])
     where = np.argwhere(np.ones((2, 30))).astype(np.uint32)
-    values, ridge = generator.normal(size=60), 0.3
+    values, ridge = where[:, 0] + (model.factors[1] @ [1.0, -1.0, 0.5, -0.2])[where[:, 1]], 0.3
     parameters = model.parameters.copy()
     numbers = model.numbers._replace(parameters=parameters)
     for _ in range(60):
