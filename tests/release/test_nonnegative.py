@@ -1,4 +1,4 @@
-"""Non-negative models: no number below zero wherever factors are made, kept or shown, at the error of the free model."""
+"""Non-negative models: no number below zero wherever factors are made or kept, at the error of the free model."""
 
 import math
 import pickle
@@ -14,6 +14,7 @@ from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.kernels.reference import least_squares
 from tensorveil.mechanisms.with_offsets import WithOffsets
 from tensorveil.models.cp import CPModel
+from tensorveil.release.predictions import with_unknown_indices
 from tensorveil.solvers.als import ALS
 from tensorveil.solvers.parallel_sgd import ParallelSGD
 from tensorveil.solvers.sgd import SGD
@@ -45,7 +46,8 @@ def release(counts):
 
 def test_a_model_keeps_its_word():
     family = tv.CP(2, nonnegative=True)
-    assert str(family) == "CP(rank=2, nonnegative=True)" and str(tv.CP(2)) == "CP(rank=2)"
+    assert str(family) == "CP(rank=2, nonnegative=True)"
+    assert str(tv.CP(2)) == "CP(rank=2)"
     blocks = [np.ones((3, 2)), np.zeros((4, 2))]
     model = family.model(blocks)
     assert model.family == family != CPModel(blocks).family
@@ -57,16 +59,20 @@ def test_a_model_keeps_its_word():
 
 
 def test_a_release_has_no_factor_and_no_prediction_below_zero(release, counts, tmp_path):
-    data, cells, _ = counts
-    assert release.model.draws.parameters.min() >= 0 and release.factors.parameters.min() >= 0
+    _, cells, _ = counts
+    assert release.model.draws.parameters.min() >= 0
+    assert release.factors.parameters.min() >= 0
     assert release.factors.parameters.max() > 0
     predicted = release.predict(cells)
     low, high = release.predict(cells, interval=0.9)[1:]
-    assert 0 <= predicted.min() <= predicted.max() <= 20 and low.min() >= 0 and high.max() <= 20
+    assert 0 <= predicted.min() <= predicted.max() <= 20
+    assert low.min() >= 0
+    assert high.max() <= 20
     release.save(tmp_path / "release")
     loaded = tv.Release.load(tmp_path / "release")
     assert loaded.factors.family == release.factors.family == tv.CP(3, nonnegative=True)
-    assert loaded.certificate.model.nonnegative and loaded.certificate.model.kind == "non-negative CP"
+    assert loaded.certificate.model.nonnegative
+    assert loaded.certificate.model.kind == "non-negative CP"
     np.testing.assert_array_equal(loaded.predict(cells), predicted)
     assert [check for check in tv.verify(tmp_path / "release") if check.state == "doubt"] == []
 
@@ -75,9 +81,8 @@ def test_new_people_and_unknown_labels_stay_above_zero(release, counts):
     data = counts[0]
     own = data.take(np.flatnonzero(data.coordinates[:, 0] == data.coordinates[0, 0]))
     new = release.personalize(own, "mode_0")
-    assert new.draws.parameters.min() >= 0 and new.factors.parameters.min() >= 0
-    from tensorveil.release.predictions import with_unknown_indices
-
+    assert new.draws.parameters.min() >= 0
+    assert new.factors.parameters.min() >= 0
     wider = with_unknown_indices(release.model)
     np.testing.assert_allclose(wider.factors.factors[1][-1], release.factors.factors[1].mean(axis=0))
     rows = wider.draws.parameters[:, : 21 * 3].reshape(-1, 21, 3)
@@ -88,13 +93,14 @@ def test_new_people_and_unknown_labels_stay_above_zero(release, counts):
 def test_gradient_perturbation_keeps_factors_above_zero(counts, unit, delta):
     made = tv.complete(counts[0], tv.CP(2, nonnegative=True), BOUNDS, unit, 5.0, delta, mechanism="gradient", seed=1)
     assert made.factors.parameters.min() >= 0 < made.factors.parameters.max()
-    assert made.factors.family.nonnegative and made.predict(counts[1]).min() >= 0
+    assert made.factors.family.nonnegative
+    assert made.predict(counts[1]).min() >= 0
     assert made.model.offsets.mean == -1  # the lower bound
 
 
 @pytest.mark.parametrize("mechanism", ["sums", "statistic", "output", WithOffsets()])
 def test_other_mechanisms_refuse_when_planning(counts, mechanism):
-    with pytest.raises(InputError, match="must not be non-negative for .*take input or gradient perturbation"):
+    with pytest.raises(InputError, match=r"must not be non-negative for .*take input or gradient perturbation"):
         tv.plan(counts[0], tv.CP(2, nonnegative=True), BOUNDS, "value", 1.0, 1e-4, mechanism=mechanism)
 
 
@@ -105,7 +111,8 @@ def test_other_mechanisms_refuse_when_planning(counts, mechanism):
 )  # fmt: skip
 def test_auto_chooses_a_mechanism_that_takes_it(counts, unit, epsilon, delta, chosen):
     planned = tv.plan(counts[0], "nonnegative", BOUNDS, unit, epsilon, delta)
-    assert planned.mechanism.name == chosen and planned.request.family.nonnegative
+    assert planned.mechanism.name == chosen
+    assert planned.request.family.nonnegative
 
 
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
