@@ -79,6 +79,8 @@ RULES = """
   `value` ([proof](proofs/objective.md)): `StatisticPerturbation` is of that form, and
   `OutputPerturbation(perturbed="objective")` for the rows of one block. It was nowhere the most accurate, so
   `mechanism="auto"` never takes it.
+- Non-negative models (`CP(rank, nonnegative=True)`) are made by `InputPerturbation`, `GradientPerturbation` and local
+  answers alone, and `mechanism="auto"` takes one of these ([epsilon_and_rank.md](epsilon_and_rank.md)).
 - `InputPerturbation` under `slice` needs `at_most` and adds noise to every cell, so it suits only small tensors.
 - For the unit `slice` (all data of one user), use `SumPerturbation`. Users keep their own rows (joint privacy) and call
   `release.personalize(own_observations)`.

@@ -18,6 +18,7 @@ from layers import MODULES, closure, imports, line_count
 
 MECHANISMS = ("input", "gradient", "output", "statistic", "sums", "with_offsets")
 MOST_LINES = 2500
+COUPLED = "tensorveil.privacy.coupled"
 TWINS = ("tensorveil.kernels.fast", "tensorveil.kernels.vectors", "tensorveil.solvers", "tensorveil.kernels.normals")
 APART = (
     "tensorveil.privacy.accounting",
@@ -77,6 +78,8 @@ def main() -> None:
             print(f"    {count:5d}  {module}")
         if twins:
             print(f"    {sum(map(line_count, twins)):5d}  in fast twins, tested to give the same integers")
+        if mechanism == "input":
+            print(f"    {line_count(COUPLED):5d}  more for two tables: {COUPLED}")
     shared = {module: line_count(module) for module in sorted(closure({"tensorveil.privacy.accounting.composition"}))}
     print(f"accounting, for all of them: {sum(shared.values()):,} lines in {len(shared)} modules")
 

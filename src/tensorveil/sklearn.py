@@ -54,7 +54,7 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     unit : what is protected: "value", "entry", "slice:user", "slice_values:user"
     epsilon : what each fit costs; it must be given
     delta : 0 for pure privacy, or e.g. 1e-6
-    model : "cp", "tucker", "auto", or CP(rank) or Tucker(ranks)
+    model : "cp", "nonnegative", "tucker", "auto", or CP(rank, nonnegative=...) or Tucker(ranks)
     mechanism : "auto", the name of a mechanism, or a mechanism
     levels, at_most, expected_count, features, smooth : as for `tensorveil.complete`
     bins, labels, shape, first_index, public_labels, duplicates : as for `Observations.from_table`, by the columns of X

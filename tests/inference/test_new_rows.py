@@ -7,7 +7,7 @@ from scipy import optimize, stats
 import tensorveil as tv
 from tensorveil.inference.people.new_rows import with_new_rows
 from tensorveil.inference.posterior.sampler import Posterior
-from tensorveil.kernels.reference.new_rows import fold_rows, pull
+from tensorveil.kernels.reference.rows.new_rows import fold_rows, pull
 from tensorveil.release.people.newcomers import newcomers
 
 BOUNDS = tv.Bounds(1, 5)

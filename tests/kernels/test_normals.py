@@ -25,3 +25,13 @@ def test_a_stream_is_uniform_and_belongs_to_key_and_place():
     assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 0.04
     assert abs(np.corrcoef(first, other)[0, 1]) < 0.04
     assert 0 < first.min() < first.max() < 1
+
+
+def test_a_normal_number_above_a_bound_has_its_law():
+    for least in (-40.0, -3.0, 0.0, 2.0, 29.9, 30.1, 200.0):
+        log_tail = special.log_ndtr(-least)
+        assert normals.log_tail(least) == pytest.approx(log_tail, rel=1e-8, abs=1e-300)
+        for u in (1e-9, 0.01, 0.3, 0.9, 1 - 1e-9):  # the chance of more than the excess is u
+            excess = normals.above(u, least)
+            assert excess >= 0
+            assert special.log_ndtr(-least - excess) - log_tail == pytest.approx(np.log(u), rel=1e-5, abs=1e-6)

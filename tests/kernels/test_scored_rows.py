@@ -69,7 +69,7 @@ class Case:
         room = None if self.model.core is None else blocks.work_size(self.model.block_widths, len(self.shape))
         return parameters, *layout, room, offsets, self.starts, self.where, self.mean
 
-    def draw(self, mode, key, parts=None, keep=0.0, state=None, fast=False):
+    def draw(self, mode, key, parts=None, keep=0.0, state=None, fast=False, signed=None):
         parameters, offsets = state or (self.model.parameters.copy(), self.offsets.copy())
         prior = self.priors[mode], self.strengths[mode], np.uint64(key)
         if fast:
@@ -85,7 +85,7 @@ class Case:
         else:
             kernel, listed = scored_rows.draw_rows, sorted_by(self.where, mode, self.shape[mode])
             law = self.symbols, table(), REACH, self.information, keep
-            arguments = *self.given(parameters, offsets), *law, *listed, mode, *prior
+            arguments = *self.given(parameters, offsets), *law, *listed, mode, *prior, signed
         for part in parts or [(0, self.shape[mode])]:
             kernel(*arguments, *part)
         return self.rows(mode, parameters, offsets)
@@ -163,23 +163,24 @@ def test_features_and_equations_are_the_dense_ones(order, family):
         np.testing.assert_allclose(H[:, : R + 1], phi.T @ phi, rtol=1e-10, atol=1e-12)
 
 
-def exact_moments(case, copies, phi, base, symbols):
+def exact_moments(case, copies, phi, base, symbols, folded=False):
     """Means and covariance of a row with its offset, by a sum over a fine grid."""
-    axis = np.linspace(-6, 6, 301)
+    axis = np.linspace(-6, 6, 300 if folded else 301)
     rows = np.array(np.meshgrid(axis, axis, indexing="ij")).reshape(2, -1).T
     logs = -0.5 * (case.strengths[0] * (rows - case.priors[0][0]) ** 2).sum(axis=1)
     for one, start, symbol in zip(phi, base, symbols, strict=True):
-        logs += log_chances(start + rows[:, 0] * one + rows[:, 1])[symbol]
+        logs += log_chances(start + (np.abs(rows[:, 0]) if folded else rows[:, 0]) * one + rows[:, 1])[symbol]
     mass = np.exp(logs - logs.max())
     mass /= mass.sum()
     mean = mass @ rows
     return mean, (rows - mean).T @ (mass[:, None] * (rows - mean)), rows, mass
 
 
-@pytest.mark.parametrize("fast", [False, True], ids=["reference", "fast"])
+@pytest.mark.parametrize("kind", ["reference", "fast", "folded"])
 @pytest.mark.parametrize("keep", [0.0, 0.5])
 @pytest.mark.parametrize("start", ["its law", "far away"])
-def test_draws_have_the_law_of_a_sum_over_a_grid(keep, start, fast):
+def test_draws_have_the_law_of_a_sum_over_a_grid(keep, start, kind):
+    fast, folded = kind == "fast", kind == "folded"
     copies, columns = 4000, 4  # so many rows that see the same symbols: one step of all shows the law of a step
     case = Case((copies, columns), CP(1), mean=0.0 if fast else MEAN)  # the fast kernel knows of none
     case.where = np.ascontiguousarray(
@@ -190,13 +191,19 @@ def test_draws_have_the_law_of_a_sum_over_a_grid(keep, start, fast):
     case.priors[0][:] = [0.4, -0.2]
     phi = case.model.factors[1][:, 0]
     base = case.mean + case.offsets[case.starts[1] :]
-    mean, covariance, rows, mass = exact_moments(case, copies, phi, base, symbols)
+    mean, covariance, rows, mass = exact_moments(case, copies, phi, base, symbols, folded)
     generator = np.random.default_rng(1)
     begin = rows[generator.choice(len(rows), copies, p=mass)] if start == "its law" else np.full((copies, 2), 3.0)
     parameters, offsets = case.model.parameters.copy(), case.offsets.copy()
     parameters[:copies], offsets[:copies] = begin.T
+    signed = parameters.copy() if folded else None
+    if folded:
+        parameters[:copies] = np.abs(begin[:, 0])
     for key in range(2 if start == "its law" else 60):
-        found = case.draw(0, key, keep=keep, state=(parameters, offsets), fast=fast)
+        found = case.draw(0, key, keep=keep, state=(parameters, offsets), fast=fast, signed=signed)
+    if folded:
+        np.testing.assert_array_equal(found[:, 0], np.abs(signed[:copies]))
+        found[:, 0] = signed[:copies]
     assert (found != begin).mean() > 0.7
     spread = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose(found.mean(axis=0), mean, atol=4.5 * spread.max() / np.sqrt(copies))

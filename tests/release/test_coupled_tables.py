@@ -131,10 +131,11 @@ def test_a_table_with_more_modes_than_the_first_one_is_refused():
         tv.plan(read(rows()[0]), tv.CP(2), (1, 5), "value", 1.0, coupled=tv.Coupled(table, (0, 1)))
 
 
-def test_tucker_models_and_infinite_budgets_are_refused():
+def test_tucker_and_non_negative_models_and_infinite_budgets_are_refused():
     ratings, facts = rows()
-    with pytest.raises(tv.InputError, match="must be CP"):
-        tv.plan(read(ratings), "tucker", (1, 5), "value", 1.0, coupled=coupled(facts))
+    for model in ("tucker", tv.CP(2, nonnegative=True)):
+        with pytest.raises(tv.InputError, match="must be a free CP model"):
+            tv.plan(read(ratings), model, (1, 5), "value", 1.0, coupled=coupled(facts))
     with pytest.raises(tv.InputError, match="infinite epsilon"):
         tv.complete(read(ratings), "cp", (1, 5), "value", np.inf, coupled=coupled(facts))
 

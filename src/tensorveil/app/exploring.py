@@ -233,7 +233,7 @@ def _guarantee(release: Release, name: str) -> Any:
         paid = "no ledger" if told.ledger is None else f"{told.ledger.dataset}, reservation {told.ledger.reservation}"
         rows = [
             ("Made", f"{told.created} by {told.mechanism}"),
-            ("Model", f"{told.model.family} of rank {', '.join(map(str, dict.fromkeys(told.model.ranks)))}"),
+            ("Model", f"{told.model.kind} of rank {', '.join(map(str, dict.fromkeys(told.model.ranks)))}"),
             ("Modes", "; ".join(f"{size:,} {text}" for size, text in zip(told.shape, told.mode_names, strict=True))),
             ("May be released", told.may_be_released),
             ("Paid from", paid),

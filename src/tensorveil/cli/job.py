@@ -158,7 +158,7 @@ class Job:
     expected_count: int | None = _option(
         _whole, "A public guess of the number of observations. A wrong guess only costs accuracy."
     )
-    model: str = _option(_text, "cp (the default), tucker, or auto: the one that released numbers favour.", "cp")
+    model: str = _option(_text, "cp (the default), nonnegative (CP without negative factors), tucker, or auto.", "cp")
     rank: tuple[int, ...] | None = _option(
         _sizes, "Default: 12 for the units value and slice_values, 5 otherwise. For Tucker, e.g. 4,4,2."
     )
@@ -245,8 +245,8 @@ class Job:
         if self.model == "tucker":
             return Tucker(self.rank[0] if len(self.rank) == 1 else self.rank)
         if len(self.rank) != 1:
-            raise InputError(f"--rank must be one number for cp, got {self.rank}; write --rank 5")
-        return CP(self.rank[0])
+            raise InputError(f"--rank must be one number for {self.model}, got {self.rank}; write --rank 5")
+        return CP(self.rank[0], nonnegative=self.model == "nonnegative")
 
 
 OPTIONS = {option.name: option for option in fields(Job)}

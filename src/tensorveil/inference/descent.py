@@ -23,6 +23,7 @@ FIRST_MOVE, LAST_MOVE, LAST_ROW_MOVE = 0.7, 0.2, 0.4  # share of the way to the 
 CORE_MOVE = 0.57  # times that with a core: one more block moves at once, and factors and core can undo each other
 CLIP_SPREADS = 0.7  # clip norm, in gradients of a residual of one spread
 UNCLIPPED = 0.7  # curvature left by that clipping
+EVEN = math.sqrt(3) / 2  # mean of numbers spread evenly from 0 to 1, by the root of their mean square
 SMALLEST_COMPONENT = 0.15  # a component is kept at this part of the signal's level while steps go on
 
 
@@ -77,10 +78,13 @@ class NoisyDescent:
             places = np.column_stack([np.full(size, number), np.arange(size)]).astype(np.uint32)
             hashes = np.empty(size, dtype=np.uint64)
             hashing.hash_rows(np.ascontiguousarray(places), np.uint64(0), np.uint64(0), hashes)
-            blocks.append((hashes / 2.0**63 - 1.0).reshape(block))
+            numbers = (hashes / 2.0**63 - 1.0).reshape(block)
+            blocks.append(np.abs(numbers) if family.nonnegative else numbers)
         order = len(shape)
         weights = tuple(np.asarray(count / max(float(count.sum()), TINY)) for count in moments.counts)
         level = moments.spread * math.sqrt(SIGNAL_SHARE)
+        if family.nonnegative:  # the sum of all components begins near the mean, above the constant
+            level = (1 + moments.mean) / (math.sqrt(blocks[0].shape[1]) * EVEN ** len(shape))
         state = cls(family, tuple(blocks[:order]), blocks[order] if len(blocks) > order else None, level, weights)
         return state.balanced(1.0, exactly=True)
 
@@ -189,6 +193,8 @@ class NoisyDescent:
             part = parts[mode].reshape(factor.shape)
             prior = float((factor**2).mean(axis=1) @ self.weights[mode])
             factors.append(_towards(factor @ basis, part @ basis, curvature, noise[mode], prior, move) @ basis.T)
+            if self.family.nonnegative:
+                np.maximum(factors[mode], 0.0, out=factors[mode])
         core = self.core
         if core is not None:
             bases = [np.linalg.eigh(gram) for gram in self.grams()]

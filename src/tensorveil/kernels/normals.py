@@ -1,4 +1,4 @@
-"""Normal quantiles and streams of random numbers for samplers whose randomness is no secret.
+"""Normal numbers, also above a bound, and streams of random numbers for samplers whose randomness is no secret.
 
 A stream belongs to a key and a place (a row, an entry): what is drawn for it depends on nothing else, so the order in
 which threads reach it does not matter. Privacy noise never comes from here.
@@ -12,6 +12,8 @@ from tensorveil.kernels.compiling import compiled
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # the odd number next to 2^64 / golden ratio
 LEAST = 1e-300
+FAR = 30.0  # standard deviations above its mean, from which on the tail of a normal law has a series
+ROOT_HALF, ROOT_TURN = math.sqrt(0.5), math.sqrt(2.0 * math.pi)
 
 
 @compiled
@@ -74,3 +76,22 @@ def quantile(p: float) -> float:
         bottom = (bottom * r + 0.0148753612908506148525) * r + 0.13692988092273580531
         bottom = (bottom * r + 0.59983220655588793769) * r + 1.0
     return -top / bottom if q < 0.0 else top / bottom
+
+
+@compiled
+def log_tail(least: float) -> float:
+    """Log of the chance that a standard normal number is above `least`."""
+    if least > FAR:
+        return -0.5 * least * least - math.log(least * ROOT_TURN) - 1.0 / (least * least)
+    return math.log(0.5 * math.erfc(least * ROOT_HALF))
+
+
+@compiled
+def above(u: float, least: float) -> float:
+    """The excess over `least` of a standard normal number that is above it, where 1 - u is its quantile."""
+    if least > FAR:  # x^2 / 2 + log x = least^2 / 2 + log least - log u, to a millionth
+        square = least * least - 2.0 * math.log(u)
+        x = math.sqrt(square)
+        x = math.sqrt(square - 2.0 * math.log(x / least))
+        return math.sqrt(square - 2.0 * math.log(x / least)) - least
+    return max(-quantile(u * 0.5 * math.erfc(least * ROOT_HALF)) - least, 0.0)

@@ -31,7 +31,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 OURS = (*MECHANISMS.values(), WithOffsets, LocalAnswers)
 LONG_ROWS = 500  # observations of an index from which on gradients tell more than sums: 54 on MovieLens, 5,000 on 100^3
 NAMES = ("auto", *MECHANISMS)
-FAMILIES = ("cp", "tucker", "auto")
+FAMILIES = ("cp", "nonnegative", "tucker", "auto")
 RANK_OF_POSTERIOR, RANK_OF_OTHERS = 12, 5  # more than 12 gained nothing on MovieLens, and fewer lost 0.006 stars
 
 
@@ -45,8 +45,9 @@ class Choice:
 
 
 def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mechanism: Mechanism | str) -> ModelFamily:
-    """The given model, or for "cp", "tucker" and "auto" a model whose rank follows a rule based on public facts.
+    """The given model, or for the name of a kind of models one whose rank follows a rule based on public facts.
 
+    "nonnegative" is CP without numbers below zero.
     The rank is high if the posterior shrinks unneeded factors. Otherwise it is low, because each factor adds noise.
     With "auto" the CP model is planned for, and `compared_families` says what it is compared with.
 
@@ -61,7 +62,7 @@ def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mech
         return Tucker(tuple(min(RANK_OF_OTHERS, size) for size in shape))
     name = mechanism.name if isinstance(mechanism, Mechanism) else mechanism
     shrunk = unit.coordinates_public and name in ("auto", InputPerturbation.name, LocalAnswers.name)
-    return CP(min(RANK_OF_POSTERIOR if shrunk else RANK_OF_OTHERS, sorted(shape)[-2]))
+    return CP(min(RANK_OF_POSTERIOR if shrunk else RANK_OF_OTHERS, sorted(shape)[-2]), model == "nonnegative")
 
 
 def with_levels(mechanism: Mechanism | str, levels: Sequence[float], unit: Unit) -> InputPerturbation:
@@ -118,6 +119,10 @@ def choose(name: str, request: Request) -> Choice:
     if name != "auto":
         return Choice(MECHANISMS[name](), "asked for")
     kind = request.unit.kind
+    if request.family.nonnegative and not request.unit.coordinates_public:
+        return Choice(GradientPerturbation(), "gradients can be followed by factors that stay above zero")
+    if request.family.nonnegative:
+        return Choice(InputPerturbation(), "a posterior of factors above zero follows from values perturbed once each")
     if kind == "value":
         if sums_are_better(request):
             return Choice(

@@ -125,6 +125,11 @@ class Mechanism(ABC):
         covering(self.name, request.unit.kind)
         if request.coupled is not None:
             self.check_coupled(request)
+        if request.family.nonnegative and not self.keeps_nonnegative(request.unit):
+            raise InputError(
+                f"model must not be non-negative for {self.title}, whose factors may be below 0, got {request.family}; "
+                "take input or gradient perturbation, or leave out nonnegative"
+            )
         design = self.design(request)
         inputs = self.public_inputs
         names = [stage.name for stage in design.stages]
@@ -194,6 +199,10 @@ class Mechanism(ABC):
 
     def learns_offsets(self, unit: Unit) -> bool:
         """Whether its completion has offsets on a latent scale, to which none can be added."""
+        return False
+
+    def keeps_nonnegative(self, unit: Unit) -> bool:
+        """Whether the factors of its completion stay above zero for a model that is to be non-negative."""
         return False
 
     @property

@@ -66,6 +66,9 @@ class GradientPerturbation(base.Mechanism):
     Guarantee
     ---------
     docs/proofs/gradients.md. A first small stage releases the level of the values: their mean and spread.
+
+    A non-negative model predicts the lower bound plus its factors. Numbers that a step moves below zero become zero.
+    That is post-processing: the next gradients are asked for at the state without them.
     """
 
     name: ClassVar[str] = "gradient"
@@ -79,6 +82,9 @@ class GradientPerturbation(base.Mechanism):
         parameters = sum(math.prod(block) for block in request.family.block_shapes(request.shape))
         check_parameters(parameters)
         return self._gaussian(request, parameters) if form == "gaussian" else self._rows(request)
+
+    def keeps_nonnegative(self, unit: Unit) -> bool:
+        return True
 
     def _form(self, request: Request) -> str:
         form = ("gaussian" if request.delta > 0 else "rows") if self.form is None else self.form
@@ -170,6 +176,7 @@ class GradientPerturbation(base.Mechanism):
         moments = _ask_moments(vault, request, settings, size)
         counts = [*moments.counts, np.array([moments.counts[0].sum()])]  # the last of the core
         state = descent.NoisyDescent.start(request.family, vault.shape, moments)
+        mean = -1.0 if request.family.nonnegative else moments.mean  # what predictions add to the factors
         model = state.model()
         for step in range(steps):
             progress("gradient steps", step, steps)
@@ -178,16 +185,16 @@ class GradientPerturbation(base.Mechanism):
             if gaussian:
                 mode = vault.unit.mode_number if vault.unit.whole_slices else None
                 norm, left = state.joint_clipping(moments.spread, size, mode)
-                sums, variances = _ask_joint(vault, settings, model, moments.mean, norm)
+                sums, variances = _ask_joint(vault, settings, model, mean, norm)
             else:
                 norms, left = state.clip_norms(moments.spread), 1.0
-                sums, variances = _ask_rows(vault, request, settings, model, moments.mean, norms, counts)
+                sums, variances = _ask_rows(vault, request, settings, model, mean, norms, counts)
             move = state.move(step, steps, descent.LAST_MOVE if gaussian else descent.LAST_ROW_MOVE)
             curved = [descent.UNCLIPPED * settings.sampling_probability * left * count for count in counts]
             # what is summed is minus the gradient, of which the normal equations need half
             state = state.moved(model, sums / 2, [v / 4 for v in variances], curved, left * moments.spread**2, move)
         progress("gradient steps", steps, steps)
-        offsets = Offsets(moments.mean, [None] * len(vault.shape))
+        offsets = Offsets(mean, [None] * len(vault.shape))
         return Completion(offsets, state.model(), request.bounds.low, request.bounds.high)
 
 

@@ -252,6 +252,9 @@ class InputPerturbation(Mechanism):
     def learns_offsets(self, unit: Unit) -> bool:
         return isinstance(self._solver(not unit.coordinates_public), Posterior)
 
+    def keeps_nonnegative(self, unit: Unit) -> bool:
+        return True
+
     def check_pattern(self, pattern: Pattern, plan: Plan) -> None:
         most, changes = plan.settings.most_changes, changed_values(pattern)
         if changes > most:
@@ -292,8 +295,10 @@ class InputPerturbation(Mechanism):
             raise InputError(
                 "a coupled table must be used with noise='channel' and solver='posterior', got others; leave them out"
             )
-        if not isinstance(request.family, CP):
-            raise InputError(f"the model of two coupled tables must be CP, got {request.family}; give CP(rank)")
+        if not isinstance(request.family, CP) or request.family.nonnegative:
+            raise InputError(
+                f"the model of two coupled tables must be a free CP model, got {request.family}; give CP(rank)"
+            )
         if request.coupled is not None and request.coupled.levels is not None:
             checked_levels(request.coupled.levels)
 

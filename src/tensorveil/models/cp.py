@@ -20,17 +20,31 @@ from tensorveil.models.tucker import Tucker, TuckerModel, check_core
 class CP(ModelFamily):
     """CP models of a rank: xhat[i, j, k] = sum_r a[i, r] b[j, r] c[k, r], for 2 to 6 modes.
 
+    Parameters
+    ----------
+    rank : number of rank-one components
+    nonnegative : whether no number of a factor may be below zero. Components can then only add to each other, so that
+        each one can be read as a part of the whole; for counts and amounts.
+
     Examples
     --------
     >>> CP(rank=3).block_shapes((20, 20, 20))
     ((20, 3), (20, 3), (20, 3))
+    >>> CP(rank=3, nonnegative=True)
+    CP(rank=3, nonnegative=True)
     """
 
     rank: int
+    nonnegative: bool = False
     name: ClassVar[str] = "cp"
 
     def __post_init__(self) -> None:
         checks.positive_integer("rank", self.rank)
+        if not isinstance(self.nonnegative, bool):
+            raise InputError(f"nonnegative must be True or False, got {self.nonnegative!r}; give one of them")
+
+    def __repr__(self) -> str:
+        return f"CP(rank={self.rank}{', nonnegative=True' if self.nonnegative else ''})"
 
     def ranks_for(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (self.rank,) * len(checks.shape(shape))
@@ -39,7 +53,7 @@ class CP(ModelFamily):
         return tuple(zip(checks.shape(shape), self.ranks_for(shape), strict=True))
 
     def model(self, blocks: Sequence[ArrayLike]) -> "CPModel":
-        return CPModel(blocks)
+        return CPModel(blocks, self.nonnegative)
 
     def to_tucker(self) -> Tucker:
         """The Tucker family that holds every CP model of this rank."""
@@ -48,10 +62,19 @@ class CP(ModelFamily):
 
 @final
 class CPModel(FactorModel):
-    """A CP model with its numbers: one factor matrix per mode, all with `rank` columns."""
+    """A CP model with its numbers: one factor matrix per mode, all with `rank` columns.
 
-    def __init__(self, factors: Sequence[ArrayLike]) -> None:
+    With `nonnegative`, a number below zero is an error.
+    """
+
+    def __init__(self, factors: Sequence[ArrayLike], nonnegative: bool = False) -> None:
         super().__init__(factors)
+        self.nonnegative = nonnegative
+        if nonnegative and (self.parameters < 0).any():
+            raise InputError(
+                f"the factors of a non-negative model must not be below 0, got {self.parameters.min():g}; "
+                "leave out nonnegative, or clip them"
+            )
         if len(set(self.ranks)) != 1:
             raise InputError(
                 f"the factors of a CP model must have one common number of columns, got {self.ranks}; "
@@ -65,7 +88,7 @@ class CPModel(FactorModel):
 
     @property
     def family(self) -> CP:
-        return CP(self.rank)
+        return CP(self.rank, self.nonnegative)
 
     def _reconstruct(self, factors: Sequence[Floats]) -> Floats:
         shape = tuple(factor.shape[0] for factor in factors)

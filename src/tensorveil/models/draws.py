@@ -74,6 +74,8 @@ class PosteriorDraws:
             "mixing": (4,),
             **({} if self.bends is None else {"bends": (count, 2, np.shape(self.bends)[-1])}),
         }
+        if self.family.nonnegative and (np.asarray(self.parameters) < 0).any():
+            raise InputError("parameters of the draws of a non-negative model must not be below 0, got some that are")
         if count == 0:
             raise InputError("there must be at least one draw, got none; sample longer")
         for name, shape in wanted.items():

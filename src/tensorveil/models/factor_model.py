@@ -21,6 +21,7 @@ class ModelFamily(ABC):
     """A kind of model and its rank, before any number is known: `CP(rank=3)`, `Tucker(ranks=(4, 4, 2))`."""
 
     name: ClassVar[str]
+    nonnegative: bool = False  # whether no number of a model may be below zero
 
     @abstractmethod
     def ranks_for(self, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -124,6 +124,7 @@ class Request:
         if not isinstance(model, ModelFamily):
             raise InputError(f"model must be CP(rank) or Tucker(ranks), got {model!r}; give one")
         stated = bounds_of(bounds)
+        check_nonnegative(model, stated)
         if shape is None:
             raise InputError(
                 "shape must be given, got None; state the public sizes of the modes, e.g. (943, 1682, 213)"
@@ -176,6 +177,15 @@ def bounds_of(bounds: Bounds | tuple[float, float] | None) -> Bounds:
             "state the public range of values, not that of the data"
         )
     return bounds
+
+
+def check_nonnegative(model: ModelFamily, bounds: Bounds) -> None:
+    """Refuse a non-negative model of values that may be below zero."""
+    if model.nonnegative and bounds.low < 0:
+        raise InputError(
+            f"bounds must not be below 0 for a non-negative model, got [{bounds.low:g}, {bounds.high:g}]; "
+            "leave out nonnegative, or state the lower end of counts or amounts, e.g. 0"
+        )
 
 
 def neighbours_of(unit: Unit, mode_name: str | None = None, coupled: CoupledTable | None = None) -> str:

@@ -66,8 +66,8 @@ def plan(
     Parameters
     ----------
     observations : what `fit` will complete
-    model : CP(rank) or Tucker(ranks), or "cp" or "tucker" to let a rule choose the rank, or "auto" to let the released
-        numbers choose between the two, where that costs no privacy
+    model : CP(rank) or Tucker(ranks), or "cp", "nonnegative" (CP without negative factors) or "tucker" to let a rule
+        choose the rank, or "auto" to let the released numbers choose between CP and Tucker, where that costs no privacy
     bounds : the public range of values, Bounds(low, high) or (low, high)
     unit : what is protected: "value", "entry", "slice:user", "slice_values:0"
     epsilon, delta : the budget; delta 0 for pure privacy

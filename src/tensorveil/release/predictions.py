@@ -109,10 +109,12 @@ def intervals_of(model: Completion, where: Integers, share: float) -> tuple[Floa
 def with_unknown_indices(model: Completion) -> Completion:
     """The model with one extra index per mode, about which nothing is known: a row of zeros and an offset of zero.
 
-    A product with a row of zeros is zero, so an entry with such an index is predicted from offsets alone.
+    A product with a row of zeros is zero, so an entry with such an index is predicted from offsets alone. Rows of
+    non-negative factors lie above zero, not around it: there the unknown index has the average row.
     """
+    usual = float(model.factors.family.nonnegative)
     parts = [None if part is None else np.append(part, 0.0) for part in model.offsets.modes]
-    blocks = [np.vstack([factor, np.zeros(factor.shape[1])]) for factor in model.factors.factors]
+    blocks = [np.vstack([factor, usual * factor.mean(axis=0)]) for factor in model.factors.factors]
     if model.factors.core is not None:
         blocks.append(np.array(model.factors.core))
     return Completion(
@@ -128,7 +130,11 @@ def _wider_draws(draws: PosteriorDraws) -> PosteriorDraws:
     shapes, count, order = draws.family.block_shapes(draws.shape), len(draws), len(draws.shape)
     sizes = np.array([int(np.prod(shape)) for shape in shapes])
     blocks = np.split(draws.parameters, np.cumsum(sizes)[:-1], axis=1)
-    rows = [np.append(block, np.zeros((count, shapes[mode][1])), axis=1) for mode, block in enumerate(blocks[:order])]
+    usual = float(draws.family.nonnegative)
+    rows = [
+        np.append(block, usual * block.reshape(count, *shapes[mode]).mean(axis=1), axis=1)
+        for mode, block in enumerate(blocks[:order])
+    ]
     starts = 1 + np.concatenate([[0], np.cumsum(draws.shape)])
     offsets = [np.append(draws.offsets[:, a:b], np.zeros((count, 1)), axis=1) for a, b in pairwise(starts)]
     return replace(

@@ -19,7 +19,7 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.guarantee import Guarantee
-from tensorveil.privacy.plan import bounds_of
+from tensorveil.privacy.plan import bounds_of, check_nonnegative
 
 MOST_LEVELS = 240  # a symbol is one byte, and a scale may add a few levels beyond its last value
 
@@ -48,6 +48,7 @@ def completed_without_privacy(
     bounds = bounds_of(bounds)
     if not isinstance(family, ModelFamily):
         raise InputError(f"model must be CP(rank) or Tucker(ranks), got {family!r}; give one")
+    check_nonnegative(family, bounds)
     steps = bounds.steps(observations.values)
     marginal = exact_marginal(steps, VALUE_STEPS)
     scale = scale_of(marginal, MOST_LEVELS, (bounds.low, bounds.high))

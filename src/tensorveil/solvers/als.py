@@ -211,7 +211,7 @@ class _Fit:
 
     def is_large(self, data: Entries) -> bool:
         """Whether the start is found by descent."""
-        return self.family.name == "cp" and len(data.values) >= LARGE
+        return self.family.name == "cp" and not self.family.nonnegative and len(data.values) >= LARGE
 
     def begin(self, data: Entries, spectral: bool = True) -> _State:
         """Offsets alone, and a model to start from."""
@@ -240,6 +240,8 @@ class _Fit:
         else:
             spread = math.sqrt(prior_variance(state.model, state.signal))
             state.parameters = spread * self.generator.standard_normal(zero.parameters.size)
+        if self.family.nonnegative:
+            state.parameters = np.abs(state.parameters)
         return state
 
     def _begin_large(self, data: Entries) -> _State:
@@ -297,7 +299,7 @@ class _Fit:
 
     def _sweep(self, data: Entries, state: _State, multiplier: float) -> float:
         """Update all blocks, then the offsets; returns the mean squared residual."""
-        if worth_compiling(len(data.values), self.family.name):
+        if not self.family.nonnegative and worth_compiling(len(data.values), self.family.name):
             return self._fast_sweep(data, state, multiplier)
         targets = data.values - state.offsets().at(data.coordinates)
         ridge = self.penalty(state, multiplier)

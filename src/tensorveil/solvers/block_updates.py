@@ -73,7 +73,8 @@ def update_blocks(data: Entries, targets: Floats, model: FactorModel, parameters
             effective += solve_tucker_rows(data, targets, model, parameters, mode, ridge)
             continue
         order, begins = data.orders[mode], data.begins[mode]
-        effective += least_squares.solve_rows(numbers, data.coordinates, targets, order, begins, mode, ridge)
+        entries = data.coordinates, targets, order, begins
+        effective += least_squares.solve_rows(numbers, *entries, mode, ridge, model.family.nonnegative)
     if model.core is not None:
         solve_core(data, targets, model, parameters, ridge)
         effective += min(model.core.size, len(targets) / 4)

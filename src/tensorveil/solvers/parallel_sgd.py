@@ -20,6 +20,7 @@ from tensorveil.models.factor_model import FactorModel, ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.layouts.strata import Strata, sensible_threads
 from tensorveil.solvers.serial_tucker import SerialTucker
+from tensorveil.solvers.sgd import refuse_nonnegative
 
 PRECISIONS = {"single": np.float32, "double": np.float64}
 LEVEL = 1.0  # mean of the values that the factors are fitted to, in their standard deviations: products start positive
@@ -136,6 +137,7 @@ class ParallelSGD:
         constant: bool = True,
     ) -> ParallelSGDRun:
         """`solve` for bare arrays; without a constant, the model alone predicts the values."""
+        refuse_nonnegative(family)
         zero = family.zeros(shape)
         is_tucker = zero.core is not None
         dtype = np.float64 if is_tucker else PRECISIONS[self.precision]

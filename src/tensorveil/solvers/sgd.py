@@ -118,6 +118,7 @@ class SGD:
         ------
         DivergenceError : if a residual or a parameter is no longer finite
         """
+        refuse_nonnegative(family)
         generator = np.random.default_rng(checks.seed(seed))
         first = self.start.model(family, observations.shape, generator)
         if start is not None:
@@ -157,6 +158,12 @@ class SGD:
             if progress is not None:
                 progress(iteration + 1, float(losses[iteration]))
         return SGDRun(first.replace_parameters(parameters), losses, clipping.largest_gradient, clipping.largest_feature)
+
+
+def refuse_nonnegative(family: ModelFamily) -> None:
+    """Raise an error for a model that descent would move below zero."""
+    if family.nonnegative:
+        raise InputError(f"model must not be non-negative for SGD, got {family}; use ALS, or leave out nonnegative")
 
 
 def _block(name: str, value: int, number_of_blocks: int) -> int:

@@ -40,7 +40,7 @@ def compare(
         "epsilon": [None if math.isinf(one.epsilon) else one.epsilon for one in certificates],
         "delta": [one.delta for one in certificates],
         "mechanism": [one.mechanism for one in certificates],
-        "model": [f"{one.model.family} {'x'.join(map(str, one.model.ranks))}" for one in certificates],
+        "model": [f"{one.model.kind} {'x'.join(map(str, one.model.ranks))}" for one in certificates],
         "shape": [" x ".join(map(str, one.shape)) for one in certificates],
         "modes": [", ".join(one.mode_names) for one in certificates],
         "bounds": [

@@ -60,7 +60,7 @@ def inspect_release(
     facts = (
         ("status", certificate.status + ("" if certificate.publishable else ": not for publication")),
         ("made", f"{certificate.created} by {certificate.mechanism}, tensorveil {certificate.software['tensorveil']}"),
-        ("model", f"{certificate.model.family} of rank {rank}"),
+        ("model", f"{certificate.model.kind} of rank {rank}"),
         ("modes", "; ".join(modes)),
         ("values", f"{certificate.value_name}, bounds {bounds}"),
         ("may be released", certificate.may_be_released),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tensorveil.arrays import Floats, Integers
 from tensorveil.inference.people.owners import with_owners
 from tensorveil.kernels.cores import available_cores
-from tensorveil.kernels.reference.new_rows import fold_rows
+from tensorveil.kernels.reference.rows.new_rows import fold_rows
 from tensorveil.models.block_features import block_features
 from tensorveil.models.completion import Completion
 from tensorveil.models.draws import PosteriorDraws
@@ -64,6 +64,8 @@ def with_new_rows(
             rows[number] = _drawn_rows(known, number, where, levels, starts, mode)
 
     run_apart(work, threads)
+    if draws.family.nonnegative:
+        np.maximum(rows[:, :, :-1], 0.0, out=rows[:, :, :-1])
     empty = _emptied(known, mode, size)
     means = rows.mean(axis=0)
     start = int(empty.factors.block_starts[mode])

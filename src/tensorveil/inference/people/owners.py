@@ -53,6 +53,8 @@ def with_owners(released: Completion, coordinates: NDArray[np.uint32], centred: 
         found = _regressions(design[mine], residuals[mine] / sigma, own[:-1] - own[0], ridges)
         solved[some], roots[some], kept[some] = found
     solved *= sigma
+    if model.family.nonnegative:
+        np.maximum(solved[:, 1:], 0.0, out=solved[:, 1:])
     limit = OWNER_LIMIT if draws is None else LATENT_LIMIT
     lengths = np.linalg.norm(solved[:, 1:], axis=1, keepdims=True)
     solved[:, 1:] /= np.maximum(1.0, lengths * largest_feature(model, mode) / limit)
@@ -150,6 +152,8 @@ def _drawn(draws: PosteriorDraws, start: int, solved: Floats, roots: Floats, mod
     size, width = solved.shape
     noise = np.random.default_rng(0).standard_normal((len(draws), size, width)) * draws.sigmas[:, None, None]
     drawn = solved + np.einsum("oij,doj->doi", roots, noise)
+    if draws.family.nonnegative:
+        np.maximum(drawn[:, :, 1:], 0.0, out=drawn[:, :, 1:])
     parameters, offsets = np.array(draws.parameters), np.array(draws.offsets)
     parameters[:, start : start + size * (width - 1)] = drawn[:, :, 1:].reshape(len(draws), -1)
     first = 1 + sum(draws.shape[:mode])

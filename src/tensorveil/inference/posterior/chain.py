@@ -80,6 +80,10 @@ class Chain:
         each = (FACTOR_SCALE / math.sqrt(terms)) ** (1 / blocks)  # of the entries of every block
         self.usual = [np.append(np.full(rank, each), OFFSET_SCALE) for rank in ranks]
         self.parameters = START * each * self.generator.standard_normal(self.model.parameters.size)
+        # the parameters of a non-negative model are absolute values of these, whose prior is that of a free model
+        self.signed = np.abs(self.parameters) if family.nonnegative else None
+        if self.signed is not None:
+            self.parameters = self.signed.copy()
         self.row_precisions = [usual**-2 for usual in self.usual]
         self.link_precisions = [
             np.full((len(part.weights), rank + 1), 1 / LINK_RATIO**2) for part, rank in zip(links, ranks, strict=True)
@@ -107,6 +111,7 @@ class Chain:
             factor * (each / np.maximum(size, TINY)) for factor, size in zip(start.model.factors, columns, strict=True)
         ]
         self.parameters = np.concatenate([factor.ravel() for factor in factors]) * apart
+        self.signed = None if self.signed is None else self.parameters.copy()
         self.offsets = start.unit * np.concatenate(start.offsets)
         spreads = np.maximum(each, START * self.usual[0][:-1])
         self.row_precisions = [np.append(spreads, usual[-1]) ** -2 for usual in self.usual]
@@ -117,6 +122,7 @@ class Chain:
         self.row_precisions = [part.copy() for part in other.row_precisions]
         self.link_precisions = [part.copy() for part in other.link_precisions]
         self.prior_means = [part.copy() for part in other.prior_means]
+        self.signed = None if other.signed is None else other.signed.copy()
         self.core_precision, self.step, self.fit = other.core_precision, other.step, other.fit
         self.information = other.information
 
@@ -282,6 +288,8 @@ class Chain:
         first = self.starts[block]
         last = self.starts[block + 1] if block + 1 < len(self.starts) else self.parameters.size
         self.parameters[first:last] *= factor
+        if self.signed is not None:
+            self.signed[first:last] *= factor
         for n, columns in moved:
             self.row_precisions[n][columns] /= factor**2
             self.prior_means[n][:, columns] *= factor
@@ -300,7 +308,7 @@ class Chain:
         if self.lists is None:
             order, begins = self.data.orders[mode], self.data.begins[mode]
             law = self.symbols, table.values, table.reach
-            arguments = *self.numbers, 0.0, *law, *proposals, order, begins, mode, *prior, key
+            arguments = *self.numbers, 0.0, *law, *proposals, order, begins, mode, *prior, key, self.signed
             return sum(self.share(scored_rows.draw_rows, *arguments, parts=parts))
         symbols, values = self.lists.lists[mode].values, table.values.astype(np.float32)
         first, offset, size = self.starts[mode], self.offset_starts[mode], self.shape[mode]
@@ -310,11 +318,12 @@ class Chain:
         return sum(self.share(fast_rows.draw_rows, *arguments, parts=parts))
 
     def rows(self, mode: int) -> Floats:
-        """Rows of a mode with their offsets as the last column."""
+        """Rows of a mode with their offsets as the last column; of a non-negative model those with signs."""
         size, rank = self.shape[mode], self.model.ranks[mode]
         first = self.starts[mode]
         own = self.offsets[self.offset_starts[mode] : self.offset_starts[mode] + size]
-        return np.column_stack([self.parameters[first : first + size * rank].reshape(size, rank), own])
+        numbers = self.parameters if self.signed is None else self.signed
+        return np.column_stack([numbers[first : first + size * rank].reshape(size, rank), own])
 
     def _draw_prior(self, mode: int, held: bool) -> None:
         """Links, their precisions and those of the rows of a mode."""

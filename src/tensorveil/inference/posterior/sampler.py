@@ -7,7 +7,8 @@ F are the features of the mode: a constant, side information and, if the mode is
 lambda per column, and one kappa per column and group of features (of waves one for all factors); their roots have half-
 Cauchy priors, so that what the data do not show is shrunk to nothing, and a rank that is too large costs little. The
 released symbols depend on the latent numbers through cuts and a channel (released.py); latent numbers are summed out.
-The average prediction of the draws is the posterior mean.
+The average prediction of the draws is the posterior mean. In a non-negative model, the numbers of a row but its offset
+are absolute values of numbers with these priors: their laws are folded normal, half-normal where F_i beta_n is zero.
 """
 
 from __future__ import annotations
@@ -227,8 +228,8 @@ class Posterior:
             links = [Links(*part) for part in zip(self._features(coordinates, shape), shape, waves, strict=True)]
             data, lists = _sorted(coordinates, released.symbols, family.zeros(shape), cores)
             return lambda seed: Chain(data, released, family, shape, links, seed, threads, lists)
-        if not isinstance(family, CP):
-            raise InputError(f"the model of two coupled tables must be CP, got {family}; give CP(rank)")
+        if not isinstance(family, CP) or family.nonnegative:
+            raise InputError(f"the model of two coupled tables must be a free CP model, got {family}; give CP(rank)")
         stack, both = Stack(shape, coupled), Both(released, coupled.released)
         of_both = self._coupled_links(coordinates, shape, coupled, waves)
         where = stack.coordinates(coordinates)
@@ -271,7 +272,7 @@ def _sorted(
 ) -> tuple[Entries, SortedSymbols | None]:
     """Entries, and their lists for kernels that are made for the ranks, if these are worth it."""
     data = Entries.of(coordinates, np.empty(0), model.shape)
-    if SortedSymbols.worth_sorting(len(symbols), model):
+    if not model.family.nonnegative and SortedSymbols.worth_sorting(len(symbols), model):
         return data, SortedSymbols.of(coordinates, symbols, model.shape, model.ranks, cores)
     data.orders  # noqa: B018  # made before threads share it
     return data, None

@@ -25,6 +25,7 @@ from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.reference import blocks
 from tensorveil.kernels.reference.least_squares import factorize
+from tensorveil.kernels.reference.rows import folded
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -253,10 +254,14 @@ def draw_rows(
     prior_means: Floats,
     prior_precisions: Floats,
     key: np.uint64,
+    signed: Floats | None,
     begin: int,
     end: int,
 ) -> int:
-    """Draw rows begin to end of factor matrix n with their offsets; returns how many proposals were accepted."""
+    """Draw rows begin to end of factor matrix n with their offsets; returns how many proposals were accepted.
+
+    `signed` are the numbers whose absolute values are those of a non-negative model (folded.py); None for a free model.
+    """
     R = widths[n]
     D = R + 1
     rows = np.empty(starts.size, np.int64)
@@ -267,12 +272,13 @@ def draw_rows(
     base = np.empty(BATCH)
     old, new, z = np.empty(D), np.empty(D), np.empty(D)
     g, H = np.empty(D), np.empty((D, length))
+    seen = None if signed is None else np.empty(2 * folded.WALKS * D)
     accepted = 0
     fresh = math.sqrt(1.0 - keep * keep)
     for i in range(begin, end):
         start = starts[n] + i * R
         for a in range(R):
-            old[a] = parameters[start + a]
+            old[a] = parameters[start + a] if signed is None else signed[start + a]
         old[R] = offsets[offset_starts[n] + i]
         state = normals.stream(key, i)
         log_ratio = 0.0
@@ -283,8 +289,11 @@ def draw_rows(
         for side in range(2):  # there, and back
             here = old if side == 0 else new
             value = 0.0
+            if seen is not None:
+                folded.fold(here, z)
+                here = z
             for a in range(D):
-                miss = prior_means[i, a] - here[a]
+                miss = prior_means[i, a] - here[a] if seen is None else 0.0
                 g[a] = prior_precisions[a] * miss
                 value -= 0.5 * prior_precisions[a] * miss * miss
             for first in range(begins[i], begins[i + 1], BATCH):
@@ -315,6 +324,17 @@ def draw_rows(
                 for a in range(D):
                     for b in range(D):
                         H[a, b] *= information
+                    new[a] = old[a]
+            if seen is not None:
+                prior = prior_means[i], prior_precisions
+                if side == 0:
+                    there, state = folded.walk(H, g, *prior, new, z, seen, keep, state)
+                    log_ratio -= value + there
+                else:
+                    log_ratio += value + folded.walk_back(H, g, *prior, z, seen, keep)
+                continue
+            if side == 0:
+                for a in range(D):
                     H[a, a] += prior_precisions[a]
                 good = factorize(H)
                 if not good:
@@ -347,7 +367,9 @@ def draw_rows(
         state += normals.STEP
         if good and math.log(normals.uniform(state)) < log_ratio:
             for a in range(R):
-                parameters[start + a] = new[a]
+                parameters[start + a] = new[a] if signed is None else abs(new[a])
+                if signed is not None:
+                    signed[start + a] = new[a]
             offsets[offset_starts[n] + i] = new[R]
             accepted += 1
     return accepted

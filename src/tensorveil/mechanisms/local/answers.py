@@ -92,6 +92,9 @@ class LocalAnswers(Mechanism):
     def learns_offsets(self, unit: Unit) -> bool:
         return True
 
+    def keeps_nonnegative(self, unit: Unit) -> bool:
+        return True
+
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         raise InputError("local answers must not be put into a vault, got one; call completed(coordinates, symbols)")
 

@@ -153,7 +153,12 @@ class Certificate(records.Part):
             "publishable": told.publishable,
             "seeded": told.seeded,
             "mechanism": told.source if plan is None else plan.mechanism.title,
-            "model": {"family": factors.family.name, "ranks": factors.ranks, "draws": len(release.model.draws or ())},
+            "model": {
+                "family": factors.family.name,
+                "ranks": factors.ranks,
+                "draws": len(release.model.draws or ()),
+                "nonnegative": factors.family.nonnegative,
+            },
             "shape": factors.shape,
             "mode_names": release.mode_names,
             "value_name": release.value_name,
@@ -253,7 +258,7 @@ class Certificate(records.Part):
     def family(self) -> ModelFamily:
         """The family of the released model, with its ranks."""
         ranks = self.model.ranks
-        return CP(ranks[0]) if self.model.family == "cp" else Tucker(ranks)
+        return CP(ranks[0], self.model.nonnegative) if self.model.family == "cp" else Tucker(ranks)
 
     @property
     def request(self) -> Request:

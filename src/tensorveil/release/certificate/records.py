@@ -107,6 +107,13 @@ class ModelRecord(Part):
     family: Literal["cp", "tucker"]
     ranks: tuple[Count, ...]
     draws: Annotated[int, Field(ge=0)]
+    nonnegative: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The kind in words, e.g. "non-negative CP"."""
+        name = "CP" if self.family == "cp" else "Tucker"
+        return f"non-negative {name}" if self.nonnegative else name
 
 
 class BoundsRecord(Part):

@@ -68,7 +68,7 @@ def deployment_record(certificate: Certificate) -> dict[str, Any]:
                 "name": "",
                 "data_curators": [],
                 "description": (
-                    f"A {certificate.model.family.upper() if certificate.model.family == 'cp' else 'Tucker'} model of "
+                    f"A {certificate.model.kind} model of "
                     f"ranks {', '.join(map(str, certificate.model.ranks))} that predicts {certificate.value_name} in a "
                     f"tensor of {sizes} ({math.prod(certificate.shape):,} cells), made by {certificate.mechanism}."
                 ),

@@ -101,7 +101,7 @@ def _hash(certificate: Certificate, name: str, data: bytes) -> str:
 def _model(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
     varied = _variation(certificate, saving.read_model(contents[saving.MODEL], certificate))
     sizes = " x ".join(map(str, certificate.shape))
-    told = f"{certificate.model.family}, {sizes}, ranks {certificate.model.ranks}, all numbers finite; {varied}"
+    told = f"{certificate.model.kind}, {sizes}, ranks {certificate.model.ranks}, all numbers finite; {varied}"
     return told if certificate.personalize is None else f"{told}; no rows of {certificate.personalize.mode_name}"
 
 

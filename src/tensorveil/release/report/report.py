@@ -104,7 +104,6 @@ def _check_pair(release: Release, certificate: Certificate) -> None:
 def _facts(release: Release, certificate: Certificate, hidden: Collection[int]) -> dict[str, Any]:
     """What was released, in words."""
     ranks = certificate.model.ranks
-    family = "CP" if certificate.model.family == "cp" else "Tucker"
     rank = str(ranks[0]) if len(set(ranks)) == 1 else " × ".join(map(str, ranks))
     names = certificate.mode_names
     level = None
@@ -117,7 +116,7 @@ def _facts(release: Release, certificate: Certificate, hidden: Collection[int]) 
         "constant": _constant(certificate),
         "shape": " × ".join(f"{size:,}" for size in certificate.shape),
         "cells": f"{math.prod(certificate.shape):,}",
-        "model": f"{family} model of rank {rank}",
+        "model": f"{certificate.model.kind} model of rank {rank}",
         "mechanism_words": plain[0] if plain and certificate.status == "proven" else "",
         "level": level,
         "withheld": withheld,

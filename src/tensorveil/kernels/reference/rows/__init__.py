@@ -1,0 +1,1 @@
+"""Rows of new indices, and proposals of non-negative rows."""
