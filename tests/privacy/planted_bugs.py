@@ -48,7 +48,7 @@ from tensorveil.privacy.queries.rows import own_rows
 from tensorveil.privacy.queries.sums import row_sums
 from tensorveil.privacy.stages import Norm
 from tensorveil.privacy.vault import Vault
-from tensorveil.release import fitting
+from tensorveil.release.tables import clipping
 
 SURE = 1 - 1e-6  # confidence of audits
 
@@ -205,19 +205,19 @@ def clipping_after_summing(patch: Patch) -> None:
 
 @planted(
     "bounds from data",
-    "fitting.clip",
+    "clipping.clip",
     "replay on neighbours: a statistic moves too far",
     lambda: replay_all(tv.InputPerturbation(noise="laplace", solver="als"), spread_values(), "value", 1.0, 0.0),
     "declared sensitivity",
 )
 def bounds_from_data(patch: Patch) -> None:
-    sound = fitting.clip
+    sound = clipping.clip
 
     def fitted(observations, bounds, unit, key):
         values = observations.values
         return sound(observations, tv.Bounds(values.min(), values.max()), unit, key)
 
-    patch.setattr(fitting, "clip", fitted)
+    patch.setattr(clipping, "clip", fitted)
 
 
 @planted(
