@@ -78,7 +78,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize("model", [*MODELS, CP(2, nonnegative=True)], ids=str)
 @pytest.mark.parametrize("form, unit", CASES)
 def test_replay(form, unit, model):
     planned = plan(form, model, unit, steps=6)

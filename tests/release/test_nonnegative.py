@@ -8,6 +8,8 @@ import pytest
 from scipy.optimize import nnls
 
 import tensorveil as tv
+from tensorveil.audit.neighbours import neighbours
+from tensorveil.audit.replays import replay
 from tensorveil.cli.job import Job
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.sampler import Posterior
@@ -166,3 +168,10 @@ def test_on_counts_the_error_is_within_two_percent_of_the_free_model(epsilon):
         made = tv.complete(data, family, BOUNDS, "value", epsilon, mechanism=mechanism, seed=seed)
         errors.append(math.sqrt(np.mean((made.predict(cells) - measured) ** 2)))
     assert errors[1] < 1.02 * errors[0]
+
+
+def test_symbols_of_neighbours_are_replayed_to_the_same_model(counts):
+    observations, *_ = counts
+    plan = FEW.plan(tv.CP(3, nonnegative=True), tv.Bounds(*BOUNDS), "value", 2.0, shape=observations.shape)
+    found = [replay(*pair, plan) for pair in neighbours(observations, "value", tv.Bounds(*BOUNDS), 3)]
+    assert max(one.largest for one in found) > 0.9

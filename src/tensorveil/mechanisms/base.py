@@ -167,15 +167,17 @@ class Mechanism(ABC):
 
     def check_coupled(self, request: Request) -> None:
         """Raise an error where the mechanism cannot complete two tables together (`run_coupled`)."""
-        raise InputError(
-            f"coupled must be for a mechanism that can use a second table, got {self.title}, which cannot; leave it "
-            "out, or take input perturbation"
-        )
+        raise self._without_second_table()
 
     def run_coupled(self, vault: Vault, second: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         """Complete the first table from the answers about both tables; each has a vault, with the same stages."""
-        self.check_coupled(plan.request)
-        raise NotImplementedError
+        raise self._without_second_table()
+
+    def _without_second_table(self) -> InputError:
+        return InputError(
+            f"coupled must be for a mechanism that can use a second table, got {self.title}, which cannot; leave it "
+            "out, or take input perturbation"
+        )
 
     @abstractmethod
     def design(self, request: Request) -> Design:
