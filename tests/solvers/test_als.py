@@ -267,11 +267,11 @@ def test_vectorised_and_plain_sweeps_end_at_the_same_minimum(monkeypatch):
 @pytest.mark.parametrize("offsets", [True, False])
 @pytest.mark.parametrize("precision", ["single", "double"])
 def test_large_data_start_from_descent_and_reach_the_noise_in_few_sweeps(monkeypatch, precision, offsets):
-    monkeypatch.setattr(als, "LARGE", 100_000)
     monkeypatch.setattr(als, "LARGEST_TRIED", 100_000)
     data, noise = planted((600, 400, 50), 4, 120_000)
     test, train = data.take(np.arange(10_000)), data.take(np.arange(10_000, len(data)))
-    run = ALS(sweeps=13, offsets=offsets, precision=precision).solve(train, CP(4), seed=0)
+    solver = ALS(sweeps=13, offsets=offsets, precision=precision, largest_spectral=100_000)
+    run = solver.solve(train, CP(4), seed=0)
     assert np.sqrt(np.mean((run.predict(test.coordinates) - test.values) ** 2)) < 1.1 * noise
 
 

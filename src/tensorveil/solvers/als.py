@@ -38,7 +38,6 @@ FEWEST_TO_HOLD_OUT = 50
 FEWEST_SWEEPS = 4
 TRIAL_SWEEPS, TRIAL_TOLERANCE = 20, 3e-4
 RANDOM_STARTS = 2  # besides the spectral one
-LARGE = 2**19  # from here on the start is a few passes of descent: eigenvectors take too long
 START_PASSES = 6
 LARGEST_TRIED = 2**22  # no penalty is tried on held-out observations beyond: copies of parts, and many sweeps
 MOST_OF_SIGNAL = 1.5  # factors that vary more than this times the signal, or its limit, have taken noise for it
@@ -78,6 +77,8 @@ class ALS:
     tolerance : a fit ends when a sweep lowers the loss by less than this share
     threads : number of threads; None: one per core. The result does not depend on it.
     precision : "double" or "single", of CP models of large data: half the memory and time, the same error to 3 digits
+    largest_spectral : number of observations up to which fits of CP models begin with eigenvectors; beyond, with a few
+        passes of descent, which take less time but may end in poor fits if factors vary around zero
 
     Examples
     --------
@@ -95,6 +96,7 @@ class ALS:
     tolerance: float = 1e-5
     threads: int | None = None
     precision: str = "double"
+    largest_spectral: int = 2**19
 
     def __post_init__(self) -> None:
         checks.positive_integer("sweeps", self.sweeps)
@@ -104,6 +106,7 @@ class ALS:
         if self.threads is not None:
             checks.positive_integer("threads", self.threads)
         checks.choice("precision", self.precision, tuple(PRECISIONS))
+        checks.positive_integer("largest_spectral", self.largest_spectral)
 
     def solve(
         self,
@@ -211,7 +214,9 @@ class _Fit:
 
     def is_large(self, data: Entries) -> bool:
         """Whether the start is found by descent."""
-        return self.family.name == "cp" and not self.family.nonnegative and len(data.values) >= LARGE
+        return (
+            self.family.name == "cp" and not self.family.nonnegative and len(data.values) > self.solver.largest_spectral
+        )
 
     def begin(self, data: Entries, spectral: bool = True) -> _State:
         """Offsets alone, and a model to start from."""

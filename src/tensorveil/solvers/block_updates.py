@@ -25,6 +25,7 @@ CORE_PRECISION = 1e-5
 SMALL_STARTS = 6  # random starts of the CP model of the small core
 SMALL_SWEEPS = 60
 ENTRIES_PER_PART, MOST_PARTS = 2**14, 16  # of the rows of a mode that threads share
+CORE_ENTRIES = 2**17  # drawn at random where a CP model is started from a core: 75 for each of its cells at rank 12
 DENSE_MODE = 500  # modes up to this size get their eigenvectors from a dense matrix
 
 
@@ -224,6 +225,9 @@ def spectral_start(
     small = Tucker(ranks).model([*scaled, np.zeros(ranks)])
     parameters = small.parameters.copy()
     ridge = residual / prior_variance(small, signal)
+    if not is_tucker and len(targets) > CORE_ENTRIES:
+        chosen = np.sort(generator.choice(len(targets), CORE_ENTRIES, replace=False))
+        data, targets = Entries.of(data.coordinates[chosen], data.values[chosen], shape), targets[chosen]
     solve_core(data, targets, small, parameters, 1e-3 * ridge, steps=60)
     if is_tucker:
         return parameters

@@ -45,11 +45,15 @@ ROOM = 1.3  # of means in tables, over the largest one of today
 @final
 @dataclass(frozen=True)
 class Start:
-    """A CP model and offsets that chains may begin near; `unit` brings them to the latent scale."""
+    """A CP model and offsets that chains may begin near; `unit` brings them to the latent scale.
+
+    determined : whether the data determine every number of the model: then all chains begin there, otherwise half
+    """
 
     model: FactorModel
     offsets: Sequence[Floats]
     unit: float
+    determined: bool
 
 
 class Chain:

@@ -1,9 +1,17 @@
-"""Whether chains have run long enough: split R-hat and effective sample size (Gelman et al., BDA3, 11.4-5)."""
+"""Whether chains have run long enough: split R-hat and effective sample size (Gelman et al., BDA3, 11.4-5).
+
+And what to do if they have not: chains that ended in different modes are weighted by how well they are expected to
+predict, which is stacking (Yao, Vehtari, Gelman 2022, "Stacking for non-mixing Bayesian computations").
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+STACKING_STEPS = 300  # of expectation maximization; weights change by less than 1 % after that
 
 
 def split_rhat(draws: Floats) -> Floats:
@@ -36,3 +44,31 @@ def effective_size(draws: Floats) -> Floats:
     times = 2 * (pairs * kept).sum(axis=0) - 1
     whole = count * chains
     return np.asarray(np.where(flat, whole, whole / np.maximum(times, 1 / count)).clip(1, whole))
+
+
+def expected_logs(logs: Floats) -> Floats:
+    """Expected log probability of another symbol like each of these, from logs (draws, symbols).
+
+    By the widely applicable criterion (Watanabe 2010): the log of the mean probability, less the variance of its log.
+    """
+    largest = logs.max(axis=0)
+    spread = logs.var(axis=0, ddof=1 if len(logs) > 1 else 0)
+    return np.asarray(largest + np.log(np.exp(logs - largest).mean(axis=0)) - spread)
+
+
+def stacking_weights(expected: Sequence[Floats], chance: float) -> Floats:
+    """Weights of chains whose mixture predicts best: they maximize the sum of the logs of mixed probabilities.
+
+    Parameters
+    ----------
+    expected : for each chain the expected log probability of every symbol
+    chance : how far the sums of these logs of two chains from one mode may be apart. Every chain counts as the best one
+        for so many further symbols, so that chains from one mode have about the same weight.
+    """
+    logs = np.array(expected)
+    chances = np.exp(logs - logs.max(axis=0))
+    weights = np.full(len(logs), 1 / len(logs))
+    for _ in range(STACKING_STEPS):
+        weights = weights * (chances @ (1 / (weights @ chances))) + chance
+        weights /= weights.sum()
+    return np.asarray(weights)

@@ -26,7 +26,7 @@ from tensorveil.data.features import Features, standardised, waves_by_mode
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.chain import Chain, Draw, Start
 from tensorveil.inference.posterior.coupled import Both, CoupledChain, Second, Stack
-from tensorveil.inference.posterior.diagnostics import effective_size, split_rhat
+from tensorveil.inference.posterior.diagnostics import effective_size, expected_logs, split_rhat, stacking_weights
 from tensorveil.inference.posterior.pattern import Links, given_features, pattern_features
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
@@ -88,18 +88,8 @@ class PosteriorRun:
         Over at most COMPARED entries: the log of the mean probability of each symbol over the draws, less the variance
         of its log (Watanabe 2010). It reads released symbols alone.
         """
-        count = len(released)
-        chosen = np.unique(np.linspace(0, count - 1, min(COMPARED, count)).astype(np.int64))
-        means = self.draws.latent_means(np.ascontiguousarray(coordinates[chosen]), self.offsets)
-        logs = np.array(
-            [
-                released.log_chances(row, knots[1:-1], released.symbols[chosen])
-                for row, knots in zip(means, self.draws.knots, strict=True)
-            ]
-        )
-        largest = logs.max(axis=0)
-        fit = largest + np.log(np.exp(logs - largest).mean(axis=0)) - logs.var(axis=0, ddof=1 if len(logs) > 1 else 0)
-        return float(fit.mean())
+        logs = _log_chances(self.draws, self.offsets, coordinates, released)
+        return float(expected_logs(logs).mean())
 
 
 @final
@@ -190,27 +180,32 @@ class Posterior:
         make = self._maker(coordinates, released, family, shape, coupled, cores, max(cores // threads, 1))
         first = checks.seed(seed) or 0
         chains = [make(first + 1_000_003 * number) for number in range(self.chains)]
+        near: list[Chain] = []
         if start is not None:
-            for chain in chains:
+            near = chains if start.determined else chains[-(self.chains // 2) :] if self.chains > 1 else []
+            for chain in near:
                 chain.start_at(start)
+        far = chains[: self.chains - len(near)]
         planned = self.planned_sweeps(entries, len(shape))
         kept = _Kept(self, chains, planned)
-        cooled = COOL * kept.burn_in if start is None else 0.0
+        cooled = COOL * kept.burn_in
         heat = [HEAT ** (1 - sweep / cooled) if sweep < cooled else 1.0 for sweep in range(planned)]
 
         def advance(thread: int) -> None:
             for chain in chains[thread::threads]:
-                chain.sweep(sweep, sweep < kept.burn_in, sweep < HELD * kept.burn_in, heat[sweep])
+                flat = heat[sweep] if chain in far else 1.0
+                chain.sweep(sweep, sweep < kept.burn_in, sweep < HELD * kept.burn_in, flat)
 
         for sweep in range(planned):  # `advance` reads it
             run_apart(advance, threads)
             if sweep in [int(share * kept.burn_in) for share in REGROUP]:
-                _regroup(chains)
+                for group in filter(None, (far, near)):
+                    _regroup(group)
             if progress is not None:
                 progress(sweep + 1, planned)
             if kept.enough_after(sweep):
                 break
-        return kept.finish(sweep + 1)
+        return kept.finish(sweep + 1, coordinates, released)
 
     def _maker(
         self,
@@ -278,10 +273,22 @@ def _sorted(
     return data, None
 
 
+def _log_chances(draws: PosteriorDraws, offsets: Offsets, coordinates: Coordinates, released: Released) -> Floats:
+    """Log probability of at most COMPARED symbols, one row per draw."""
+    count = len(released)
+    chosen = np.unique(np.linspace(0, count - 1, min(COMPARED, count)).astype(np.int64))
+    means = draws.latent_means(np.ascontiguousarray(coordinates[chosen]), offsets)
+    symbols = released.symbols[chosen]
+    return np.array(
+        [released.log_chances(row, knots[1:-1], symbols) for row, knots in zip(means, draws.knots, strict=True)]
+    )
+
+
 def _regroup(chains: list[Chain]) -> None:
     """Chains whose fit is far below the best go on from there: their starts led to poor modes, with little mass.
 
-    The log likelihood of draws from one mode varies by the root of half the number of parameters.
+    The log likelihood of draws from one mode varies by the root of half the number of parameters. Only chains that
+    began in the same way are compared: those that began near least squares fit better at first, as others are hot.
     """
     best = max(chains, key=lambda chain: chain.fit)
     for chain in chains:
@@ -336,12 +343,27 @@ class _Kept:
             return float("inf"), float(draws.shape[0] * draws.shape[1])
         return float(np.quantile(split_rhat(draws), 0.95)), float(np.median(effective_size(draws)))
 
-    def finish(self, sweeps: int) -> PosteriorRun:
-        """All of it, the offsets as deviations from their means."""
+    def finish(self, sweeps: int, coordinates: Coordinates, released: Released) -> PosteriorRun:
+        """The draws of all chains; where chains ended in different modes, as many of each as its weight allows.
+
+        coordinates, released : of the symbols that weights of chains are found with
+        """
+        run = self._run(sweeps, [draw for draws in self.draws for draw in draws])
+        rhat = float(run.draws.mixing[2])
+        if len(self.chains) == 1 or len(self.draws) == 1 or rhat < MOST_RHAT:
+            return run
+        logs = _log_chances(run.draws, run.offsets, coordinates, released)
+        chains, numbers = len(self.chains), self.chains[0].parameters.size + self.chains[0].offsets.size
+        chance = logs.shape[1] / len(released) * math.sqrt(numbers / 2)  # as in `_regroup`
+        weights = stacking_weights([expected_logs(logs[chain::chains]) for chain in range(chains)], chance)
+        counts = np.ceil(len(self.draws) * weights / weights.max() - 1e-9).astype(np.int64)
+        places = [np.unique(np.linspace(0, len(self.draws) - 1, count).round().astype(int)) for count in counts]
+        return self._run(sweeps, [self.draws[at][chain] for chain, kept in enumerate(places) for at in kept])
+
+    def _run(self, sweeps: int, kept: list[Draw]) -> PosteriorRun:
+        """The result of these draws, their offsets as deviations from their means."""
         first = self.chains[0]
-        parameters, offsets, knots = (
-            np.array(part) for part in zip(*(draw for draws in self.draws for draw in draws), strict=True)
-        )
+        parameters, offsets, knots = (np.array(part) for part in zip(*kept, strict=True))
         middle = offsets.mean(axis=0)
         rhat, effective = self._diagnose()
         deviations = np.column_stack([np.zeros(len(offsets)), offsets - middle]).astype(np.float32)

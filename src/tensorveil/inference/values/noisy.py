@@ -20,7 +20,6 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.als import ALS
-from tensorveil.solvers.block_updates import prior_variance
 
 Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]
@@ -29,8 +28,8 @@ Progress = Callable[[str, int, int], None]  # what is being done, how far, of ho
 PRIOR_STD = 0.25  # of means on the centred scale, about the middle
 CELLS_PER_STD = 4.0  # of the noise, of the bounds and of noisy numbers, which are taken for symbols
 FEWEST_LEVELS, MOST_LEVELS, MOST_SYMBOLS = 16, 64, 256
-KNOWN_WELL = 5.0  # values without noise per number of a model, from which on chains begin at least squares
-START_SWEEPS = 20
+KNOWN_WELL = 5.0  # values without noise per number of a model, from which on all chains begin at least squares
+LARGEST_SPECTRAL = 2**24  # values; beyond, least squares begin with descent
 FAR = 5.0  # standard deviations of the noise beyond the bounds: the outer cells go on
 
 
@@ -166,24 +165,28 @@ def sample_values(
 
 
 def _start(released: Released, where: Coordinates, target: Target) -> Start | None:
-    """What least squares make of numbers that stand for the symbols, where these determine every number of a model.
+    """The fit of least squares to numbers that stand for the symbols; None if held-out ones do not support its factors.
 
-    Chains that begin at small random numbers need more sweeps than large data can get. On small data and at small
-    budgets they must begin there all the same: least squares take noise for factors, and chains stay near them. One
-    thread, as descent at the start of least squares depends on their number.
+    Chains from small random numbers may never find factors, above all where values have no offsets, and need more
+    sweeps than large data can get. Chains that begin at least squares may stay in a mode that took noise for factors.
+    So all chains begin there if the symbols determine every number of the model, and half of them otherwise.
     """
     numbers = symbol_numbers(released)
     values = (released.scale.low + released.scale.high) / 2
     variance = float(released.shares @ (values - released.shares @ values) ** 2)
     model = target.family.zeros(target.shape)
     known = len(where) * variance / max(variance + numbers.variance, 1e-300)
-    if model.core is not None or known < KNOWN_WELL * model.parameters.size:
+    if model.core is not None:
         return None
-    ridge = (variance / 2 + numbers.variance) / prior_variance(model, variance / 2)
-    solved = ALS(START_SWEEPS, regularization=ridge, precision="single", threads=1).solve(
-        Observations(where, numbers.values, target.shape, duplicates="keep"), target.family
+    threads = 1 if len(where) > LARGEST_SPECTRAL else None  # descent depends on their number
+    solved = ALS(precision="single", threads=threads, largest_spectral=LARGEST_SPECTRAL).solve(
+        Observations(where, numbers.values, target.shape, duplicates="keep"),
+        target.family,
+        noise_variance=numbers.variance,
     )
+    if math.isinf(solved.multiplier):
+        return None
     offsets = [
         np.zeros(size) if part is None else part for size, part in zip(target.shape, solved.offsets.modes, strict=True)
     ]
-    return Start(solved.model, offsets, 1 / math.sqrt(variance))
+    return Start(solved.model, offsets, 1 / math.sqrt(variance), known >= KNOWN_WELL * model.parameters.size)
