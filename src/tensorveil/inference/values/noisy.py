@@ -165,7 +165,9 @@ def sample_values(
 
 
 def _start(released: Released, where: Coordinates, target: Target) -> Start | None:
-    """The fit of least squares to numbers that stand for the symbols; None if held-out ones do not support its factors.
+    """The fit of least squares to numbers that stand for the symbols.
+
+    None if there are more numbers in the model than values (less noise), or if held-out ones do not support factors.
 
     Chains from small random numbers may never find factors, above all where values have no offsets, and need more
     sweeps than large data can get. Chains that begin at least squares may stay in a mode that took noise for factors.
@@ -176,7 +178,7 @@ def _start(released: Released, where: Coordinates, target: Target) -> Start | No
     variance = float(released.shares @ (values - released.shares @ values) ** 2)
     model = target.family.zeros(target.shape)
     known = len(where) * variance / max(variance + numbers.variance, 1e-300)
-    if model.core is not None:
+    if model.core is not None or known < model.parameters.size:
         return None
     threads = 1 if len(where) > LARGEST_SPECTRAL else None  # descent depends on their number
     solved = ALS(precision="single", threads=threads, largest_spectral=LARGEST_SPECTRAL).solve(
