@@ -190,7 +190,8 @@ def test_a_day_is_one_time_in_every_unit_and_form(same, tmp_path):
         with pytest.raises(tv.InputError, match="those that paid"):
             update(first, month(other), 2.0, time="day", mechanism=SOLVER)
     later = update(first, month(["2024-05-04"]), 2.0, time="day", mechanism=SOLVER)
-    assert later.guarantee.earlier.apart and later.guarantee.earlier.spans == (DAY,)
+    assert later.guarantee.earlier.apart
+    assert later.guarantee.earlier.spans == (DAY,)
     forged = replace(later, labels=(*later.labels[:2], np.array([DAY], "datetime64[ns]")))
     states = {check.name: check.state for check in tv.verify(forged.save(tmp_path / "forged"))}
     assert states["earlier release"] == "doubt"
