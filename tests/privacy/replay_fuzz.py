@@ -2,8 +2,9 @@
 
     make fuzz PAIRS=2000
 
-A random plan (mechanism, options, unit, model, order 2 to 6, budget, perhaps a coupled table) is run on one data set. All noisy answers are
-recorded and handed to a run on a neighbour, so that both runs are in the same state whenever they ask. Checked are:
+A random plan (mechanism, options, unit, model, order 2 to 6, budget, perhaps a coupled table) is run on one data set.
+All noisy answers are recorded and handed to a run on a neighbour, so that both runs are in the same state whenever they
+ask. Checked are:
 
 - For each answer, the largest log-likelihood ratio over all possible answers, between the two exact statistics, is at
   most what the receipt says was paid, and of all answers together at most the epsilon and delta of the plan.
@@ -37,6 +38,7 @@ from privacy.fuzz_cases import COUPLED, NAMES, World, pick, random_pair, random_
 from privacy.fuzz_losses import LOSSES, TOLERANCE, allowed, spent
 from tensorveil.audit.replays import NoisyCall, ReplayError, _identical, _matched, _Recorder, _same
 from tensorveil.engines.local import Engine
+from tensorveil.kernels.cores import one_blas_thread
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.bounds import clip
@@ -173,7 +175,8 @@ def run(world: World, plan: Plan, player: Player, engine: Engine | None = None) 
         if request.unit.coordinates_public:
             plan.mechanism.check_pattern(Pattern(data[0].coordinates, data[0].shape, data[0].unit), plan)
         runs = plan.mechanism.run if len(data) == 1 else plan.mechanism.run_coupled
-        ended = runs(*player.vaults, plan)
+        with one_blas_thread():
+            ended = runs(*player.vaults, plan)
     except LastAnswer:
         pass
     except ReplayError:
@@ -286,7 +289,8 @@ def fuzz_case(seed: int, number: int, table: Table) -> None:
         table.pairs[name, kind] += 1
         table.failed[name, kind] += found.failed
         table.whole[name, kind] += whole
-        table.orders[plan.request.family.name, len(plan.request.shape)] += 1
+        family = plan.request.family
+        table.orders["nonnegative" if family.nonnegative else family.name, len(plan.request.shape)] += 1
         table.answers[name, kind] = max(table.answers[name, kind], *found.shares.values(), 0.0)
         table.totals[name, kind] = max(table.totals[name, kind], found.total)
         for query, share in found.shares.items():

@@ -19,6 +19,7 @@ from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.tucker import Tucker
 from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.local.client import LocalProtocol
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.units import Unit
 
@@ -97,9 +98,9 @@ def foreign_parts(mechanism: Mechanism, *others: object) -> tuple[str, ...]:
     """Names of what is not this library's own among a mechanism, those that it runs inside, and other parts of a run.
 
     Their code runs beside private values: a mechanism holds the vault, a query reads models of the family, bounds clip
-    values, and the unit says what is public.
+    values, and the unit says what is public. The protocol of local answers checks its own table.
     """
-    known = (CP, Tucker, Bounds, Unit)
+    known = (CP, Tucker, Bounds, Unit, LocalProtocol)
     return (*_foreign_mechanisms(mechanism), *(type(one).__qualname__ for one in others if type(one) not in known))
 
 
