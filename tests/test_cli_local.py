@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -85,6 +86,21 @@ def test_csv_in_and_out_and_parquet_in(run):
     )  # fmt: skip
     assert status == 0, error
     assert json.loads(told)["memory"] is None
+
+
+def test_a_cell_is_remembered_whichever_kind_of_file_asks(run):
+    """Whole numbers that a file has as floats, times for days and padded texts: else each would be answered twice."""
+    run("protocol", "--bounds", 1, 5, "--epsilon", 2, "--out", "p.json", "--json")
+    days = [f"2024-05-{day:02}" for day in range(1, 10)]
+    Path("v.csv").write_text("\n".join(["user,film,day,rating", *(f"{day[-1]},f,{day},3" for day in days)]))
+    times = pa.array(days).cast(pa.timestamp("us"))
+    columns = {"user": [float(day[-1]) for day in days], "film": ["f "] * 9, "day": times, "rating": [3] * 9}
+    pq.write_table(pa.table(columns), "v.parquet")
+    fixed = ("--modes", "user,film,day", "--value", "rating", "--protocol", "p.json", "--memory", "m.json", "--json")
+    for file, new in (("v.csv", 9), ("v.parquet", 0)):
+        status, told, error = run("randomize", file, *fixed, "--out", "r.csv")
+        assert status == 0, error
+        assert json.loads(told)["new"] == new
 
 
 def test_wrong_tables_wrong_files_and_contradictions_are_refused(run, tmp_path):

@@ -147,3 +147,21 @@ def test_a_column_of_times_becomes_two_modes_at_fit_and_at_predict():
         "hour": [str(time)[11:13] for time in times],
     }
     np.testing.assert_array_equal(found.predict(cells), found.release_.predict_table(by_label)["prediction"])
+
+
+def test_predictions_do_not_show_whether_a_label_occurred_at_fit():
+    """Under `entry` the labels are public, and which of them occurred is not, though another kind of cell came with it.
+
+    A column of whole numbers was one of texts with one row more, and a text that is a known label was known only then.
+    """
+    rows = [[user, f"f{film}", 1000.0] for user in range(1, 9) for film in range(6)]
+    labels = {"mode_0": [*map(str, range(1, 9)), "x"], "mode_1": [f"f{film}" for film in range(6)]}
+    public = {"labels": {**labels, "mode_2": ["1970-01-01"]}, "bins": {"mode_2": "day"}, "unit": "entry"}
+    asked = np.array([["x", "f1", 1000], [3.0, "f1", "1000.5"], [3, "f1", 1000]], dtype=object)
+    for more in ([], [["x", "f0", 1000.5]]):
+        cells = np.array([*rows, *more], dtype=object)
+        options = {"bounds": (1, 5), "epsilon": 1.0, "model": tv.CP(1), "unknown": "error", "random_state": 0}
+        completer = TensorCompleter(**options, **public, each_fit_is_a_release=True)
+        found = completer.fit(cells, 1.0 + np.arange(len(cells)) % 5)
+        _, one, other = found.predict(asked)
+        assert one == other

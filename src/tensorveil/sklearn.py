@@ -144,9 +144,9 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self, X, y, dtype=None, y_numeric=True, ensure_min_features=2, ensure_min_samples=2
         )
         table, bins = self._modes_of(X, cells)
-        self._whole = {name for name, column in table.items() if _is_whole(column)}
+        whole = {name for name, column in table.items() if _is_whole(column)}
         data = Observations.from_table(
-            {**self._labels_of(table), _value_name(table): np.asarray(values, dtype=np.float64)},
+            {**_labels_of(table, whole), _value_name(table): np.asarray(values, dtype=np.float64)},
             list(table),
             _value_name(table),
             bins=bins,
@@ -189,7 +189,9 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         cells = validate_data(self, X, dtype=None, reset=False)
         table, _ = self._modes_of(X, cells)
-        found, _ = predicted_arrow(self.release_, self._labels_of(table), self.unknown, interval=share)
+        kinds = zip(self.release_.mode_names, self.release_.labels, strict=True)
+        whole = {name for name, labels in kinds if labels is None or labels.dtype.kind in "iu"}  # not by X at `fit`
+        found, _ = predicted_arrow(self.release_, _labels_of(table, whole), self.unknown, interval=share)
         names = ("prediction",) if share is None else ("prediction", "low", "high")
         return tuple(np.array(found.column(name).to_pylist(), dtype=np.float64) for name in names)
 
@@ -198,10 +200,6 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         given = _columns(X, cells, self.feature_names_in_ if hasattr(self, "feature_names_in_") else None)
         columns, bins = split_bins(dict(zip(given, given, strict=True)), self.bins)
         return {mode: given[column] for mode, column in (columns or {}).items()}, bins
-
-    def _labels_of(self, table: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """Columns of labels of the kind that each one had at `fit`: whole numbers, texts, or dates as they are."""
-        return {name: _as_whole(column) if name in self._whole else _as_text(column) for name, column in table.items()}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -229,7 +227,12 @@ def _array(cells: NDArray[Any]) -> pa.Array:
     try:
         return pa.array(cells.tolist())
     except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several kinds
-        return pa.array([str(cell) for cell in cells.tolist()])
+        return pa.array([_text(cell) for cell in cells.tolist()])
+
+
+def _labels_of(table: Mapping[str, pa.Array], whole: set[str]) -> dict[str, pa.Array]:
+    """Columns of labels: whole numbers where these are named, otherwise texts, or dates as they are."""
+    return {name: _as_whole(column) if name in whole else _as_text(column) for name, column in table.items()}
 
 
 def _is_whole(column: pa.Array) -> bool:
@@ -266,7 +269,12 @@ def _as_text(column: pa.Array) -> pa.Array:
 
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_temporal(column.type):
         return column
-    return pa.array([str(cell) for cell in column.to_pylist()], pa.string())
+    return pa.array([_text(cell) for cell in column.to_pylist()], pa.string())
+
+
+def _text(cell: Any) -> str:
+    """A label as text: a float that is whole as a whole number, whatever the other cells are."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
 def _value_name(table: Mapping[str, Any]) -> str:

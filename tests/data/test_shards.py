@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -148,6 +149,17 @@ def test_a_harmed_folder_is_an_error_before_any_noise_is_drawn(harm, folder):
 
     with pytest.raises(tv.InputError):
         tv.fit(tv.open_shards(folder), plan, noise=Silent(1))
+
+
+def test_parts_that_hold_a_slice_twice_are_refused(folder, tmp_path):
+    """Also where no folder is opened: each part bounds what its own slices contribute."""
+    shards = tv.open_shards(folder)
+    other = tv.write_shards(tmp_path / "rated.parquet", "user", tmp_path / "o", NAMES, "stars", shape=(40, 30))
+    for parts in (shards.files * 2, (*shards.files, *other.files), other.files[:0]):
+        with pytest.raises(tv.InputError, match="shard"):
+            replace(shards, files=parts)
+    with pytest.raises(tv.InputError, match="split by the mode"):
+        replace(shards, by=1)
 
 
 def test_a_repeated_cell_is_an_error_unless_all_are_kept(tmp_path):

@@ -9,13 +9,15 @@ import numpy as np
 import tensorveil as tv
 from tensorveil.mechanisms.auto import MECHANISMS
 from tensorveil.mechanisms.base import Mechanism
-from tensorveil.privacy.plan import Plan
+from tensorveil.privacy.plan import CoupledTable, Plan
 from tensorveil.privacy.units import Unit
 
 Generator = np.random.Generator
-Pair = tuple[tv.Observations, tv.Observations]
+World = tuple[tv.Observations, ...]  # one table, or two coupled ones
+Pair = tuple[World, World]
 
-NAMES = (*MECHANISMS, tv.WithOffsets.name)
+COUPLED = "coupled"  # input perturbation of two tables
+NAMES = (*MECHANISMS, tv.WithOffsets.name, COUPLED)
 BOUNDS = ((1, 5), (0, 1), (-1, 1), (0, 4.01), (0.5, 5), (-1e6, 3.7), (0, 12), (1e9, 1e9 + 1), (1e-8, 2e-8))
 MOST_CELLS = 2000
 MANY_SLICES = 1000
@@ -48,6 +50,9 @@ def pick(rng: Generator, choices):
 
 def mechanism_called(rng: Generator, name: str) -> Mechanism:
     """A mechanism with some of its options at random."""
+    if name == COUPLED:
+        quick = tv.Posterior(sweeps=8, chains=2)  # where levels are given for one table, runs go to the end
+        return tv.InputPerturbation(levels=(1, 2, 3, 4, 5) if rng.random() < 0.3 else None, solver=quick)
     kind = MECHANISMS.get(name, tv.WithOffsets)
     given = {}
     for option in (field.name for field in fields(kind)):
@@ -67,7 +72,8 @@ def random_plan(rng: Generator, name: str, kind: str) -> Plan:
     shape = (*shape[:-1], max(shape[-1], 2))  # a slice unit needs two slices somewhere
     rank = int(rng.integers(1, 4))
     ranks = tuple(min(size, rank if order < 5 else 2) for size in shape)
-    model = tv.CP(rank) if rng.random() < 0.5 else tv.Tucker(ranks)
+    bounds = tv.Bounds(*pick(rng, BOUNDS))
+    model = tv.Tucker(ranks) if rng.random() < 0.5 else tv.CP(rank, nonnegative=bounds.low >= 0 and rng.random() < 0.5)
     mode = int(rng.integers(order)) if kind.startswith("slice") else None
     if mode is not None and shape[mode] == 1:
         mode = int(np.argmax(shape))
@@ -77,18 +83,41 @@ def random_plan(rng: Generator, name: str, kind: str) -> Plan:
     at_most = int(pick(rng, (1, 3, 20, 1000))) if mode is not None and rng.random() < 0.6 else None
     return mechanism_called(rng, name).plan(
         model,
-        tv.Bounds(*pick(rng, BOUNDS)),
+        bounds,
         Unit(kind, mode, at_most),
         float(np.exp(rng.uniform(np.log(0.05), np.log(30)))),
         pick(rng, (1e-6, 1e-9) if many else (0.0, 1e-6, 1e-9)),
         shape=shape,
         expected_count=10**5 if many else pick(rng, (None, 10, 300, 10**5)),
+        coupled=_second(rng, shape) if name == COUPLED else None,
     )
 
 
+def _second(rng: Generator, shape: tuple[int, ...]) -> CoupledTable:
+    """Facts of a second table of at most as many modes, which shares one with a table of this shape."""
+    shared, order = int(rng.integers(len(shape))), int(rng.integers(2, len(shape) + 1))
+    sizes = tuple(int(size) for size in rng.integers(1, 6, order))
+    own = int(rng.integers(order))
+    names = tuple(f"mode_{shared}" if place == own else f"fact_{place}" for place in range(order))
+    levels, bounds = pick(rng, ((None, pick(rng, BOUNDS)), (None, pick(rng, BOUNDS)), ((0, 1), (0, 1))))
+    joint = max(shape[shared], sizes[own])
+    return CoupledTable(names, sizes, names[own], joint, tv.Bounds(*bounds), "fact", 100, levels)
+
+
 def random_pair(rng: Generator, plan: Plan) -> Pair:
-    """Neighbouring data sets under the plan's unit: small, lopsided, many values at the bounds, rows in any order."""
-    unit, shape, bounds = plan.request.unit, plan.request.shape, plan.request.bounds
+    """Neighbouring data sets under the plan's unit; of two coupled tables, one differs."""
+    request = plan.request
+    one, other = _neighbours(rng, request.unit, request.shape, request.bounds)
+    if request.coupled is None:
+        return (one,), (other,)
+    mine, theirs = _neighbours(rng, request.unit, request.coupled.joint_shape, request.coupled.bounds)
+    return ((one, mine), (other, mine)) if rng.random() < 0.5 else ((one, mine), (one, theirs))
+
+
+def _neighbours(
+    rng: Generator, unit: Unit, shape: tuple[int, ...], bounds: tv.Bounds
+) -> tuple[tv.Observations, tv.Observations]:
+    """Neighbouring tables: small, lopsided, many values at the bounds, rows in any order."""
     where = _coordinates(rng, shape, int(pick(rng, (1, 3, 20, 60, 250))))
     where = np.repeat(where, rng.integers(1, pick(rng, (2, 2, 5, 40)), len(where)), axis=0)
     values = _values(rng, where, bounds)

@@ -2,8 +2,9 @@
 
     make fuzz PAIRS=2000
 
-A random plan (mechanism, options, unit, model, order 2 to 6, budget) is run on one data set. All noisy answers are
-recorded and handed to a run on a neighbour, so that both runs are in the same state whenever they ask. Checked are:
+A random plan (mechanism, options, unit, model, order 2 to 6, budget, perhaps a coupled table) is run on one data set.
+All noisy answers are recorded and handed to a run on a neighbour, so that both runs are in the same state whenever they
+ask. Checked are:
 
 - For each answer, the largest log-likelihood ratio over all possible answers, between the two exact statistics, is at
   most what the receipt says was paid, and of all answers together at most the epsilon and delta of the plan.
@@ -33,13 +34,15 @@ from typing import Any
 import numpy as np
 
 import tensorveil as tv
-from privacy.fuzz_cases import NAMES, pick, random_pair, random_plan
+from privacy.fuzz_cases import COUPLED, NAMES, World, pick, random_pair, random_plan
 from privacy.fuzz_losses import LOSSES, TOLERANCE, allowed, spent
 from tensorveil.audit.replays import NoisyCall, ReplayError, _identical, _matched, _Recorder, _same
 from tensorveil.engines.local import Engine
+from tensorveil.kernels.cores import one_blas_thread
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
 from tensorveil.privacy.bounds import clip
+from tensorveil.privacy.coupled import coupled_vaults
 from tensorveil.privacy.noise.source import LARGEST_SUM
 from tensorveil.privacy.plan import Plan
 from tensorveil.privacy.units import KINDS
@@ -51,7 +54,7 @@ WHOLE_EVERY = 20
 ANSWERS = ("drawn", "exact", "far", "mixed")  # what the first run gets instead of noise
 
 
-GRID = [(name, kind) for name in NAMES for kind in KINDS]
+GRID = [(name, kind) for name in NAMES for kind in KINDS if name != COUPLED or kind == "value"]
 
 
 class LastAnswer(Exception):  # noqa: N818  no error
@@ -64,7 +67,7 @@ class Player(_Recorder):
     def __init__(self, seed: int, bent: str = "drawn", recorded: list[NoisyCall] | None = None, matched: Any = None):
         super().__init__(seed, recorded, matched=matched)
         self.rng, self.bent = np.random.default_rng(seed), bent
-        self.vault: Vault | None = None
+        self.vaults: tuple[Vault, ...] = ()
         self.to_the_end = False
 
     def coins(self, probability: float) -> Any:
@@ -86,7 +89,7 @@ class Player(_Recorder):
             return self._bend(kind, statistic, given, draw(statistic, **given))
 
         output = super()._answer(kind, statistic, parameters, answer)
-        if not self.to_the_end and self.vault is not None and _all_paid(self.vault, len(_noisy(self.calls))):
+        if not self.to_the_end and self.vaults and _all_paid(self.vaults, len(_noisy(self.calls))):
             raise LastAnswer
         return output
 
@@ -104,14 +107,17 @@ class Player(_Recorder):
         return np.clip(exact + (drawn - exact) * far, -LARGEST_SUM * given["grid"], LARGEST_SUM * given["grid"])
 
 
-def _all_paid(vault: Vault, answered: int) -> bool:
+def _all_paid(vaults: Sequence[Vault], answered: int) -> bool:
     """Whether every stage is used up, and all that was paid is drawn."""
-    if answered < len(vault.receipts):
+    if answered < sum(len(vault.receipts) for vault in vaults):
         return False
-    unpaid = {name: _price(stage.event) * stage.event.count for name, stage in vault._meter.stages.items()}
-    for receipt in vault.receipts:
-        unpaid[receipt.stage.name] -= _price(receipt.paid)
-    return all(price < TOLERANCE for price in unpaid.values())
+    for vault in vaults:
+        unpaid = {name: _price(stage.event) * stage.event.count for name, stage in vault._meter.stages.items()}
+        for receipt in vault.receipts:
+            unpaid[receipt.stage.name] -= _price(receipt.paid)
+        if any(price >= TOLERANCE for price in unpaid.values()):
+            return False
+    return True
 
 
 def _price(event: Event) -> float:
@@ -149,30 +155,36 @@ class UnitsApart:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what left the vault, where values are observed, and how the run ended."""
+    """One run: what left the vault of each table, where values are observed in it, and how the run ended."""
 
     calls: list[NoisyCall]
-    receipts: tuple[Receipt, ...]
-    coordinates: np.ndarray
+    receipts: tuple[tuple[Receipt, ...], ...]
+    coordinates: tuple[np.ndarray, ...]
     ended: Completion | str | None
 
 
-def run(observations: tv.Observations, plan: Plan, player: Player, engine: Engine | None = None) -> Run:
+def run(world: World, plan: Plan, player: Player, engine: Engine | None = None) -> Run:
     """A run as `fit` does it; an error is how it ended."""
-    data = clip(observations, plan.request.bounds, plan.request.unit, player.key())
-    vault = player.vault = Vault([data], plan.stages, plan.gaussian_coordinates, player, engine)
+    request = plan.request
+    bounds = [request.bounds, *([] if request.coupled is None else [request.coupled.bounds])]
+    data = [clip(table, limits, request.unit, player.key()) for table, limits in zip(world, bounds, strict=True)]
+    facts = plan.stages, plan.gaussian_coordinates, player, engine
+    player.vaults = coupled_vaults(*([one] for one in data), *facts) if len(data) == 2 else (Vault(data, *facts),)
     ended: Completion | str | None = None
     try:
-        if data.unit.coordinates_public:
-            plan.mechanism.check_pattern(Pattern(data.coordinates, data.shape, data.unit), plan)
-        ended = plan.mechanism.run(vault, plan)
+        if request.unit.coordinates_public:
+            plan.mechanism.check_pattern(Pattern(data[0].coordinates, data[0].shape, data[0].unit), plan)
+        runs = plan.mechanism.run if len(data) == 1 else plan.mechanism.run_coupled
+        with one_blas_thread():
+            ended = runs(*player.vaults, plan)
     except LastAnswer:
         pass
     except ReplayError:
         raise
     except Exception as error:  # whatever it is, a run on a neighbour must end alike
         ended = repr(error)
-    return Run(player.calls, vault.receipts, data.coordinates, ended)
+    receipts = tuple(vault.receipts for vault in player.vaults)
+    return Run(player.calls, receipts, tuple(one.coordinates for one in data), ended)
 
 
 @dataclass
@@ -193,10 +205,11 @@ def compare(mine: Run, theirs: Run, plan: Plan) -> Found:
         found.failed = True
     if mine.receipts != theirs.receipts or len(mine.calls) != len(theirs.calls):
         raise ReplayError("runs on neighbours must ask the same, got other receipts or another number of calls")
-    cells = np.unique(mine.coordinates, axis=0, return_inverse=True)[1].ravel()
+    numbered = [np.unique(where, axis=0, return_inverse=True)[1].ravel() for where in mine.coordinates]
+    paid = [(receipt, cells) for told, cells in zip(mine.receipts, numbered, strict=True) for receipt in told]
     pure, precision = [], Fraction(0)
     sampled = False
-    for one, other, receipt in zip(_noisy(mine.calls), _noisy(theirs.calls), mine.receipts, strict=False):
+    for one, other, (receipt, cells) in zip(_noisy(mine.calls), _noisy(theirs.calls), paid, strict=False):
         if not _same(one.parameters, other.parameters) or one.statistic.shape != other.statistic.shape:
             raise ReplayError(f"{receipt.query} must have one shape and scale on neighbours, got two")
         loss, most = LOSSES[one.kind](one, other, cells), allowed(receipt.paid)
@@ -264,7 +277,7 @@ def fuzz_case(seed: int, number: int, table: Table) -> None:
         bent, noise = pick(rng, ANSWERS), int(rng.integers(2**31))
         whole = rng.random() < 1 / WHOLE_EVERY
         first = Player(noise, bent)
-        second = Player(noise, "drawn", first.calls, _matched(*pair, plan))
+        second = Player(noise, "drawn", first.calls, _matched(pair[0][0], pair[1][0], plan))
         first.to_the_end = second.to_the_end = whole
         try:
             found = compare(run(pair[0], plan, first, UnitsApart(noise)), run(pair[1], plan, second), plan)
@@ -276,7 +289,8 @@ def fuzz_case(seed: int, number: int, table: Table) -> None:
         table.pairs[name, kind] += 1
         table.failed[name, kind] += found.failed
         table.whole[name, kind] += whole
-        table.orders[plan.request.family.name, len(plan.request.shape)] += 1
+        family = plan.request.family
+        table.orders["nonnegative" if family.nonnegative else family.name, len(plan.request.shape)] += 1
         table.answers[name, kind] = max(table.answers[name, kind], *found.shares.values(), 0.0)
         table.totals[name, kind] = max(table.totals[name, kind], found.total)
         for query, share in found.shares.items():

@@ -275,6 +275,21 @@ class OrthogonalCP(tv.CP):
         return super().model([np.linalg.qr(block)[0] if block.shape[0] > block.shape[1] else block for block in blocks])
 
 
+class WiderBounds(tv.Bounds):
+    """Lets values beyond the bounds through."""
+
+    def steps(self, values):
+        steps = super().steps(values)
+        return steps if len(steps) == 2 else 5 * steps  # two: the check of the bounds themselves
+
+
+def test_bounds_of_somebody_elses_are_claimed_and_not_publishable():
+    wider = WiderBounds(1, 5)
+    told = tv.complete(OBSERVATIONS, tv.CP(rank=1), wider, "entry", 1.0).guarantee
+    assert (told.status, told.publishable) == ("claimed", False)
+    assert "WiderBounds is not part of this library" in told.reasons[0]
+
+
 def test_a_model_of_somebody_elses_is_claimed_and_not_publishable():
     plan = tv.StatisticPerturbation().plan(OrthogonalCP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)
     told = tv.fit(OBSERVATIONS, plan).guarantee

@@ -210,6 +210,17 @@ def test_a_release_under_another_unit_is_converted_or_refused(tmp_path):
 # --- fit
 
 
+def test_a_mode_by_number_stays_the_same_mode(tmp_path):
+    """Else a release of another table, whose first mode is of films, would be charged for films and not for people."""
+    ledger = Ledger.create(tmp_path / "L.sqlite", "people", "slice_values:0", 100.0, at_most=5)
+    unnamed = dataclasses.replace(pure(1.0), mode_names=())
+    for charge in (unnamed, pure(1.0), unnamed, pure(1.0, "slice_values:user")):
+        ledger.reserve("people", charge)
+    with pytest.raises(tv.BudgetError, match="must be 'user', as in earlier releases, got 'film'"):
+        ledger.reserve("people", dataclasses.replace(pure(1.0), mode_names=("film", "user")))
+    assert ledger.spent("people").epsilon == 16.0
+
+
 def test_fit_pays_before_it_draws_and_the_release_knows_who_paid(ledger, monkeypatch):
     seen = []
     run = tv.StatisticPerturbation.run

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.release.people.newcomers import newcomers
 from tensorveil.release.predictions import everybody
 
 BOUNDS = tv.Bounds(1, 5)
@@ -117,3 +118,29 @@ def test_what_an_owner_gets_does_not_depend_on_other_owners(mechanism):
     for others in (values, rng.choice([-1.0, 1.0], len(where))):
         together = everybody(release, tv.Observations(where, np.where(mine, values, others), shape))
         np.testing.assert_array_equal(together.predict(cells), alone.predict(cells))
+
+
+@pytest.mark.parametrize(
+    "unit, delta, mechanism",
+    [
+        ("value", 0.0, tv.InputPerturbation(solver=tv.Posterior(sweeps=20, chains=2, threads=1))),
+        ("slice:0", 1e-5, tv.SumPerturbation()),
+    ],
+    ids=["value", "slice"],
+)
+def test_numbers_of_one_person_do_not_change_with_the_people_beside(unit, delta, mechanism):
+    """Neither with how many they are, nor with their values, also if all are predicted in one call."""
+    rng, shape = np.random.default_rng(5), (40, 12)
+    where = np.argwhere(rng.random(shape) < 0.6)
+    data = tv.Observations(where, rng.uniform(1, 5, len(where)), shape)
+    release = tv.complete(data, tv.CP(2), tv.Bounds(1, 5), unit, 8.0, delta, mechanism=mechanism, seed=1)
+    mine = np.column_stack([np.zeros(4, np.int64), [1, 3, 5, 8]])
+    told = []
+    for people, level in [(1, 0.0), (2, 1.0), (2, 5.0), (3, 2.0), (9, 5.0)]:
+        others = np.argwhere(np.ones((people, 12)))[12:]
+        values = np.concatenate([[2.0, 4.0, 3.0, 5.0], np.full(len(others), level)])
+        model = newcomers(release, tv.Observations(np.vstack([mine, others]), values, (people, 12)), 0)
+        cells = np.argwhere(np.ones((people, 12)))
+        told.append(np.array([model.predict(cells), *model.interval(cells, 0.9)])[:, :12])
+    for numbers in told[1:]:
+        np.testing.assert_array_equal(numbers, told[0])

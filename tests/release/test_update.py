@@ -170,6 +170,33 @@ def test_a_day_and_its_midnight_are_one_time(tmp_path):
         update(first, month(["2024-05-03 00:00:00"]), 2.0, time="day", mechanism=SOLVER)
 
 
+DAY = "2024-05-03"
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        [f"{DAY}T00:00:00"],
+        [f"{DAY}T00:00:00Z"],
+        [f"{DAY} 02:00:00+02:00"],
+        *(np.array([DAY], f"datetime64[{unit}]") for unit in ("s", "ns")),
+    ],
+)
+def test_a_day_is_one_time_in_every_unit_and_form(same, tmp_path):
+    """Nanoseconds, which pandas writes, are whole numbers as plain values; taken for other days, they cost nothing."""
+    for place, (one, other) in enumerate([([DAY], same), (same, [DAY])]):
+        first = tv.complete(month(one), tv.CP(2), tv.Bounds(1, 5), "value", 2.0, mechanism=SOLVER)
+        first = tv.Release.load(first.save(tmp_path / str(place)))
+        with pytest.raises(tv.InputError, match="those that paid"):
+            update(first, month(other), 2.0, time="day", mechanism=SOLVER)
+    later = update(first, month(["2024-05-04"]), 2.0, time="day", mechanism=SOLVER)
+    assert later.guarantee.earlier.apart
+    assert later.guarantee.earlier.spans == (DAY,)
+    forged = replace(later, labels=(*later.labels[:2], np.array([DAY], "datetime64[ns]")))
+    states = {check.name: check.state for check in tv.verify(forged.save(tmp_path / "forged"))}
+    assert states["earlier release"] == "doubt"
+
+
 def test_another_ledger_with_a_data_set_of_the_same_name_does_not_pay(tmp_path):
     one, other = (tv.Ledger.create(tmp_path / name, "people", "slice_values:user", 2.0) for name in ("1.db", "2.db"))
     mechanism = tv.SumPerturbation()

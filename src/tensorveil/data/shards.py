@@ -98,6 +98,14 @@ class Sharded:
     inferred_modes: tuple[str, ...] = ()
     stated_modes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for what in ("number", "path", "sha256"):
+            if len({getattr(part, what) for part in self.files}) != len(self.files):
+                raise InputError(f"every part must be listed once, got one twice by its {what}; shard the data again")
+        common = {(part.parts, part.by, part.shape) for part in self.files}
+        if len(common) != 1 or next(iter(common))[1:] != (self.by, self.shape):  # else a slice may be in two parts
+            raise InputError("parts must be of one folder, split by the mode that it states, got others; shard again")
+
     def __len__(self) -> int:
         return sum(part.rows for part in self.files)
 
@@ -146,9 +154,6 @@ def open_shards(path: FilePath) -> Sharded:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{MANIFEST} must be as it was written, got another ({error}); shard again") from error
-    for what in ("number", "path", "sha256"):
-        if len({getattr(part, what) for part in parts}) != len(parts):
-            raise InputError(f"every part must be listed once, got one twice by its {what}; shard the data again")
     found = {file.name for file in folder.iterdir() if file.suffix.lower() in ENDINGS}
     wanted = {Path(part.path).name for part in parts} | {file["file"] for file in told["labels"] if file is not None}
     if found != wanted or not parts or sum(part.rows for part in parts) != told["rows"]:

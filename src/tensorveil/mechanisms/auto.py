@@ -18,6 +18,8 @@ from tensorveil.mechanisms.with_offsets import WithOffsets
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.tucker import Tucker
+from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.local.client import LocalProtocol
 from tensorveil.privacy.plan import Request
 from tensorveil.privacy.units import Unit
 
@@ -92,12 +94,14 @@ def compared_families(mechanism: Mechanism, shape: tuple[int, ...], unit: Unit) 
     return mechanism.compared_with((family_of("tucker", shape, unit, mechanism),), unit)
 
 
-def foreign_parts(mechanism: Mechanism, family: ModelFamily) -> tuple[str, ...]:
-    """Names of what is not this library's own among a mechanism, those that it runs inside, and the model's family.
+def foreign_parts(mechanism: Mechanism, *others: object) -> tuple[str, ...]:
+    """Names of what is not this library's own among a mechanism, those that it runs inside, and other parts of a run.
 
-    Their code runs beside private values: a mechanism holds the vault, and a query reads models of the family.
+    Their code runs beside private values: a mechanism holds the vault, a query reads models of the family, bounds clip
+    values, and the unit says what is public. The protocol of local answers checks its own table.
     """
-    return (*_foreign_mechanisms(mechanism), *(() if type(family) in (CP, Tucker) else (type(family).__qualname__,)))
+    known = (CP, Tucker, Bounds, Unit, LocalProtocol)
+    return (*_foreign_mechanisms(mechanism), *(type(one).__qualname__ for one in others if type(one) not in known))
 
 
 def _foreign_mechanisms(mechanism: Mechanism) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ TARGETS = ("value", "mean")
 CELLS_AT_ONCE = 2**21  # entries times draws
 BISECTIONS = 30  # of the bounds: to a billionth
 SMALLEST_GAP = 4e-9  # a place this close to the end of a level is that end
-PLACES_PER_SIGMA, MOST_PLACES = 16, 4096  # of a table of expected values
+PLACES_PER_SIGMA, MOST_PLACES = 32, 8192  # of a table of expected values
+FAR = 9.0  # sigmas beyond the outer knots, from where on values are those at the outer knots
 SMALL = ("parameters", "offsets")  # arrays in float32
 
 
@@ -169,12 +170,17 @@ class PosteriorDraws:
         return np.concatenate(parts, axis=-1) if parts else np.empty(0)
 
     def _expected(self, coordinates: Coordinates, offsets: Offsets) -> Floats:
-        """Expected values, one row per draw; each draw's are read off a table."""
+        """Expected values, one row per draw; each draw's are read off a table.
+
+        The places of the table are multiples of a step that the draw alone decides. So an entry's number does not
+        depend on the other entries that are asked for, which may be those of other people.
+        """
         means = self.latent_means(coordinates, offsets)
         for row, sigma, knots in zip(means, self.sigmas, self.knots, strict=True):
-            first, last = float(row.min()), float(row.max())
-            count = min(max(int(PLACES_PER_SIGMA * (last - first) / sigma), 2), MOST_PLACES)
-            places = np.linspace(first, last + 1e-9, count)
+            low, high = knots[0] - FAR * sigma, knots[-1] + FAR * sigma
+            step = max(sigma / PLACES_PER_SIGMA, (high - low) / MOST_PLACES)
+            np.clip(row, low, high, out=row)
+            places = np.arange(math.floor(row.min() / step), math.floor(row.max() / step) + 2) * step
             row[:] = np.interp(row, places, expected_values(places, float(sigma), knots, self.low, self.high))
         return means
 

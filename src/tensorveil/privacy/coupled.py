@@ -107,9 +107,9 @@ class Coupled:
             )
         if labels is None or known is None:
             return np.arange(data.shape[mine])
-        places = {label_text(label): place for place, label in enumerate(known.tolist())}
+        places = {label_text(label): place for place, label in enumerate(known)}
         size = len(places)
-        found = np.array([places.setdefault(label_text(label), len(places)) for label in labels.tolist()])
+        found = np.array([places.setdefault(label_text(label), len(places)) for label in labels])
         if len(set(found.tolist())) != len(found) or size != len(known):
             raise InputError(f"labels of {shared!r} must be different as texts in each table, got some alike; rename")
         if found.min() >= size:

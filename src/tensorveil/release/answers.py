@@ -41,7 +41,7 @@ def fit_answers(observations: Observations, plan: Plan, mechanism: LocalAnswers,
         (),
         seeded=False,
         joint=False,
-        foreign=foreign_parts(mechanism, plan.request.family),
+        foreign=foreign_parts(mechanism, plan.request.family, mechanism.protocol),
         stated_modes=observations.stated_modes,
         local=LocalFacts(mechanism.protocol.sha256, person, most),
     )

@@ -38,7 +38,14 @@ from tensorveil.release.ledger.paying import paying, refuse_published
 from tensorveil.release.memory import check_memory
 from tensorveil.release.people.contributions import contributions_of
 from tensorveil.release.release import CHACHA, EXACT, Release
-from tensorveil.release.tables.clipping import clipped, clipped_second, coupled_facts, engine_for, joint_counts
+from tensorveil.release.tables.clipping import (
+    clipped,
+    clipped_second,
+    coupled_facts,
+    engine_for,
+    joint_counts,
+    trusted_engine,
+)
 from tensorveil.release.without_privacy import NO_PRIVACY, completed_without_privacy
 
 
@@ -231,6 +238,9 @@ def fit(
     engine = engine_for(observations, engine)
     shards = clipped(observations, plan, source.key(), engine)
     second = [] if coupled is None else [clipped_second(observations, coupled, plan, source.key())]
+    request = plan.request
+    second_bounds = [] if request.coupled is None else [request.coupled.bounds]
+    foreign = foreign_parts(plan.mechanism, request.family, request.bounds, *second_bounds, request.unit)
     trusted = type(source) in (NoiseSource, ExactNoise) and not source.seeded  # no subclass: it may record or replay
     facts = plan.stages, plan.gaussian_coordinates, source, engine
     vaults = coupled_vaults(shards, second, *facts) if second else (Vault(shards, *facts),)
@@ -250,11 +260,15 @@ def fit(
             [receipt for one in vaults for receipt in one.receipts],
             seeded=not trusted,
             joint=completion.withheld_mode is not None,
-            foreign=foreign_parts(plan.mechanism, plan.request.family),
+            foreign=foreign,
             stated_modes=observations.stated_modes,
         )
-        if isinstance(observations, Sharded):  # `_clipped` has read and checked every part
-            guarantee = replace(guarantee, assumptions_checked=(*guarantee.assumptions_checked, WHOLE))
+        if isinstance(observations, Sharded):  # `clipped` has read and checked every part
+            guarantee = replace(
+                guarantee,
+                assumptions_checked=(*guarantee.assumptions_checked, WHOLE),
+                assumptions_trusted=(*guarantee.assumptions_trusted, *trusted_engine(engine)),
+            )
         return Release(
             completion,
             guarantee,

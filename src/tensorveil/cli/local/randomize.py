@@ -39,7 +39,15 @@ def _read(
     labels = [table.column(name).to_pylist() for name in modes]
     if any(label is None for part in labels for label in part):
         raise InputError(f"{path.name} must have a label of every mode in every row, got empty ones; leave them out")
-    return list(zip(*(map(str, part) for part in labels), strict=True)), numbers_of(table.column(value), value).tolist()
+    cells = list(zip(*(map(_text, part) for part in labels), strict=True))
+    return cells, numbers_of(table.column(value), value).tolist()
+
+
+def _text(label: Any) -> str:
+    """A label as a text file has it: a cell that was answered is known again, whichever kind of file asks."""
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    return str(label).strip().removesuffix(" 00:00:00")
 
 
 def _write(

@@ -148,10 +148,13 @@ def _matching_offsets(
 
 
 def _drawn(draws: PosteriorDraws, start: int, solved: Floats, roots: Floats, mode: int) -> PosteriorDraws:
-    """Draws with a draw of every owner's offset and row around the solved ones."""
+    """Draws with a draw of every owner's offset and row around the solved ones.
+
+    All owners have the same noise: with noise of its own, a row would depend on how many owners there are.
+    """
     size, width = solved.shape
-    noise = np.random.default_rng(0).standard_normal((len(draws), size, width)) * draws.sigmas[:, None, None]
-    drawn = solved + np.einsum("oij,doj->doi", roots, noise)
+    noise = np.random.default_rng(0).standard_normal((len(draws), width)) * draws.sigmas[:, None]
+    drawn = solved + np.einsum("oij,dj->doi", roots, noise)
     if draws.family.nonnegative:
         np.maximum(drawn[:, :, 1:], 0.0, out=drawn[:, :, 1:])
     parameters, offsets = np.array(draws.parameters), np.array(draws.offsets)

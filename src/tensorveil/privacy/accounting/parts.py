@@ -1,5 +1,7 @@
 """Two releases, the later of which may read the output of the earlier one: what they cost together."""
 
+import datetime as dt
+import re
 from collections.abc import Iterable
 from fractions import Fraction
 
@@ -8,11 +10,29 @@ from tensorveil.privacy.theorems import proves
 from tensorveil.privacy.units import Unit
 
 Cost = tuple[float, float]  # epsilon and delta
+DATED = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)")  # how a day or a time of a day begins
 
 
 def label_text(label: object) -> str:
-    """A label as text; a day is the same as its midnight, which some files write for it."""
-    return str(label).removesuffix(" 00:00:00")
+    """A label as text. A time is the same in any unit and form of ISO 8601, in UTC, and a day is its midnight.
+
+    Times of a NumPy array are taken as they are: `tolist` would make whole numbers of nanoseconds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> label_text("2024-05-03T00:00:00Z"), label_text(np.datetime64("2024-05-03T14:30", "ns")), label_text(7)
+    ('2024-05-03', '2024-05-03 14:30:00', '7')
+    """
+    text = str(label)
+    if not DATED.match(text):
+        return text
+    try:
+        moment = dt.datetime.fromisoformat(text)
+        plain = moment.replace(tzinfo=None) - (moment.utcoffset() or dt.timedelta())
+    except (ValueError, OverflowError):
+        return text
+    return str(plain).removesuffix(" 00:00:00")
 
 
 def never_in_both(unit: Unit, time: int, before: Iterable[object], after: Iterable[object]) -> bool:

@@ -142,7 +142,7 @@ def _earlier(certificate: Certificate, contents: Mapping[str, bytes]) -> str:
     need(found.time in certificate.mode_names, "the mode that splits the data is not one of the tensor's")
     number = certificate.mode_names.index(found.time)
     labels = saving.read_labels(contents[saving.LABELS], certificate)[0][number]
-    after = map(str, range(certificate.shape[number]) if labels is None else labels.tolist())
+    after = range(certificate.shape[number]) if labels is None else labels
     split = never_in_both(certificate.request.unit, number, found.spans, after)
     need(split or not found.apart, "a unit may be in both data sets, but their costs are not added up")
     return told.earlier.sentence(told.with_earlier)

@@ -141,6 +141,21 @@ def account_of(entries: Sequence[Entry], dataset: str) -> Account:
     return found[dataset]
 
 
+def protected_mode(account: Account, mode_names: Sequence[str]) -> int | str | None:
+    """What a release calls the mode that a data set protects; a number must not be another mode than earlier on."""
+    mode = account.unit.mode
+    if not isinstance(mode, int) or mode >= len(mode_names) or mode_names[mode] == f"mode_{mode}":
+        return mode
+    name = mode_names[mode]
+    names = {account.reserved[number].get("protected") for number in account.paid} - {None, mode, name}
+    if names:
+        raise BudgetError(
+            f"mode {mode}, which data set {account.name!r} protects, must be {names.pop()!r}, as in earlier releases, "
+            f"got {name!r}; put that mode at the same place"
+        )
+    return name
+
+
 def paid_reservation(entries: Sequence[Entry], certificate: Certificate) -> tuple[Account, int]:
     """The reservation that a certificate names, with its account; stages and cost must be the same."""
     record = certificate.ledger

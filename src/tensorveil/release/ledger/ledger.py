@@ -125,6 +125,7 @@ class Ledger:
 
         def decide(entries: tuple[Entry, ...]) -> dict[str, Any]:
             account = accounts.account_of(entries, dataset)
+            protected = accounts.protected_mode(account, charge.mode_names)
             found = filters.costs(charge, account.unit, account.limits.orders)
             mode = filters.admitted_mode(account.totals(found), account.limits, account.mode)
             if mode is None:
@@ -134,6 +135,7 @@ class Ledger:
                 "dataset": dataset,
                 "title": charge.title,
                 "unit": str(charge.unit),
+                "protected": protected,
                 "events": [event.to_json() for event in charge.events],
                 "epsilon": charge.epsilon,
                 "delta": charge.delta,

@@ -11,6 +11,7 @@ import numpy as np
 from tensorveil.arrays import Integers
 from tensorveil.data.observations import Observations
 from tensorveil.data.shards import Data, Part, Sharded
+from tensorveil.engines.dask import Dask
 from tensorveil.engines.local import Engine, LocalEngine
 from tensorveil.errors import InputError
 from tensorveil.privacy.bounds import MOST_OBSERVATIONS, BoundedObservations, Bounds, check_public, clip
@@ -24,6 +25,14 @@ def engine_for(observations: Data, engine: Engine | None) -> Engine:
     if engine is not None and not isinstance(observations, Sharded):
         raise InputError("an engine must be for a folder of shards, got Observations; write it with tensorveil shard")
     return LocalEngine() if engine is None else engine
+
+
+def trusted_engine(engine: Engine) -> tuple[str, ...]:
+    """What no run can check about an engine that is not this library's, as guarantees state it."""
+    if type(engine) in (LocalEngine, Dask):
+        return ()
+    name = type(engine).__qualname__
+    return (f"the engine {name}, which is not part of this library, counts every shard once and shows none to others",)
 
 
 def clipped(observations: Data, plan: Plan, key: bytes, engine: Engine) -> Sequence[Any]:

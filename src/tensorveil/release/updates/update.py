@@ -113,9 +113,10 @@ def update(
         raise InputError(f"{name!r} must have labels of the kind of the release, or none as there, got others")
     if chained is not None and chained.time != name:
         raise InputError(f"time must be {chained.time!r}, which split the earlier releases, got {name!r}")
-    spans = () if chained is None else chained.spans
-    before = [*map(label_text, _labels(release, number)), *spans]
-    after = list(map(label_text, range(later.shape[number]) if named is None else named.tolist()))
+    spans = [] if chained is None else list(map(label_text, chained.spans))
+    known = release.labels[number]
+    before = [*map(label_text, range(release.shape[number]) if known is None else known), *spans]
+    after = list(map(label_text, range(later.shape[number]) if named is None else named))
     apart = never_in_both(unit, number, before, after)
     if not apart:
         _need_the_same_budget(certificate, ledger, dataset)
