@@ -184,7 +184,7 @@ def test_a_joint_release_is_evaluated_with_everybodys_rows(tmp_path):
 def test_verify_exits_with_1_on_any_doubt(tmp_path):
     result = run("verify", saved("gaussian")[1])
     assert result.exit_code == 0
-    assert "Verified: no doubt." in result.output
+    assert "Verified: every check passed." in result.output
     shown = run("verify", saved("pure")[1]).output.splitlines()
     assert [line.split("│")[2].strip() for line in shown if "second accountant" in line] == ["not run"]
     folder = copy_of("gaussian", tmp_path)

@@ -49,7 +49,7 @@ def nonnegative_number(name: str, value: object, remedy: str = "give 0 or a numb
     return number
 
 
-def fraction(name: str, value: object, remedy: str = "give a share between 0 and 1, both excluded") -> float:
+def fraction(name: str, value: object, remedy: str = "give a share, e.g. 0.9") -> float:
     """A number strictly between zero and one."""
     number = finite_number(name, value, remedy)
     if not 0 < number < 1:

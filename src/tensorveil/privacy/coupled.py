@@ -63,6 +63,7 @@ class Coupled:
         self.observations, self.bounds = data, bounds_of(bounds)
         self.shared = shared
         self.levels = None if levels is None else tuple(float(level) for level in levels)
+        self.bounds.check_levels("the levels of the coupled table", self.levels)
 
     def __repr__(self) -> str:
         data = self.observations
