@@ -24,7 +24,9 @@ class OptionCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            found = getattr(error.__cause__, "errors", list)()  # of pydantic, whose message does not show the text
+            found: list[Any] = getattr(
+                error.__cause__, "errors", list
+            )()  # of pydantic, whose message does not show the text
             if not found or error.param is None or found[0]["type"] not in NUMBERS:
                 raise
             many = error.param.nargs
