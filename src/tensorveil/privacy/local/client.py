@@ -347,9 +347,9 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def parser(program: str | None = None) -> argparse.ArgumentParser:
+def parser(program: str = "") -> argparse.ArgumentParser:
     """The options of the client; `tensorveil randomize` has the same."""
-    found = argparse.ArgumentParser(program, description=DESCRIPTION)
+    found = argparse.ArgumentParser(program or None, description=DESCRIPTION)
     found.add_argument("input", type=Path, help="your own values: CSV, TSV or Parquet (this file alone: CSV, TSV)")
     found.add_argument("--modes", required=True, type=_names, help="columns that are the modes, e.g. user,film")
     found.add_argument("--value", required=True, help="column of the values")
@@ -386,11 +386,7 @@ def run(asked: argparse.Namespace, read: Callable[..., Any], write: Callable[...
 
 
 def main(
-    arguments: Sequence[str] | None = None,
-    read: Any = read_rows,
-    write: Any = write_rows,
-    drawn: Drawn = draw,
-    program: str | None = None,
+    arguments: Any = None, read: Any = read_rows, write: Any = write_rows, drawn: Drawn = draw, program: str = ""
 ) -> None:
     """The client as a program."""
     try:
