@@ -64,6 +64,16 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     return str(value)
 
 
+def levels_within(name: str, levels: Sequence[float] | None, low: float, high: float) -> None:
+    """Refuse public levels beyond the bounds, which no clipped value has."""
+    outside = [level for level in levels or () if not low <= level <= high]
+    if outside:
+        told = ", ".join(f"{level:g}" for level in outside)
+        raise InputError(
+            f"{name} must be within the bounds, {low:g} to {high:g}, got {told}; leave them out, or widen the bounds"
+        )
+
+
 def seed(value: object) -> int | None:
     """A seed for experiments: None (fresh randomness) or a whole number of at least zero."""
     if value is None:

@@ -1,6 +1,5 @@
 """Public bounds of values, and the clipping that makes them true."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, final
 
@@ -45,16 +44,6 @@ class Bounds:
             raise InputError(
                 f"bounds must be finite and far enough apart for floating-point numbers of their size, got {low!r} and "
                 f"{high!r}; scale the bounds and the values, or subtract a constant from them"
-            )
-
-    def check_levels(self, name: str, levels: Sequence[float] | None) -> None:
-        """Refuse public levels beyond the bounds, which no clipped value has."""
-        outside = [level for level in levels or () if not self.low <= level <= self.high]
-        if outside:
-            told = ", ".join(f"{level:g}" for level in outside)
-            raise InputError(
-                f"{name} must be within the bounds, {self.low:g} to {self.high:g}, got {told}; "
-                "leave them out, or widen the bounds"
             )
 
     @property

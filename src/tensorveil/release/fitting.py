@@ -119,7 +119,8 @@ def plan(
             waves.pop(observations.mode_names[protected.mode_number], None)
         chosen = chosen.with_smooth(waves) if waves else chosen
     if isinstance(chosen, InputPerturbation):
-        bounds_of(bounds).check_levels("levels", chosen.levels)
+        public = bounds_of(bounds)
+        checks.levels_within("levels", chosen.levels, public.low, public.high)
     if model == "auto" and table is None:
         chosen = compared_families(chosen, observations.shape, protected)
     return chosen.plan(
