@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -57,7 +58,9 @@ def options(path, out, *more, epsilon=2):
 def test_a_file_becomes_a_folder_that_verifies_and_predicts(ratings, tmp_path):
     status, output, _ = run(*options(ratings, tmp_path / "out"))
     assert status == 0
-    for text in ("price: epsilon 2", "why this mechanism", "Proven with epsilon = 2", "report.html"):
+    most = max(Counter(line.split(",")[0] for line in ratings.read_text().splitlines()[1:]).values())
+    whole = f"Epsilon adds up over several values: to {2 * most} for the user with the most ({most}), to "
+    for text in ("price: epsilon 2", "why this mechanism", "Proven with epsilon = 2", whole, "report.html"):
         assert text in output
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
     assert run("verify", tmp_path / "out")[0] == 0

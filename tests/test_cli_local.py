@@ -42,6 +42,12 @@ def ask(run, out, *more):
     return run("randomize", "base.csv", *fixed, "--out", out, *more)
 
 
+def test_errors_of_usage_name_the_command(run):
+    status, _, told = run("randomize", "base.csv", "--modes", "user,film", "--value", "rating", "--protocl", "p.json")
+    assert status == 2
+    assert told.startswith("usage: tensorveil randomize ")
+
+
 def test_from_protocol_to_release(run, tmp_path):
     status, told, _ = run("protocol", "--bounds", 1, 5, "--epsilon", 5, "--out", "p.json")
     assert status == 0

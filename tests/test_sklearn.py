@@ -26,8 +26,16 @@ EXPECTED_FAILURES = {
 
 
 def completer(**changed):
-    chosen = {"bounds": (-4, 4), "epsilon": 5.0, "model": tv.CP(1), "mechanism": FAST, "each_fit_is_a_release": True}
-    return TensorCompleter(**{**chosen, **changed})
+    chosen = {"bounds": (-4, 4), "unit": "value", "epsilon": 5.0, "each_fit_is_a_release": True}
+    return TensorCompleter(**{**chosen, "model": tv.CP(1), "mechanism": FAST, **changed})
+
+
+@pytest.mark.parametrize("name", ["bounds", "unit", "epsilon"])
+def test_what_is_promised_has_no_default(name):
+    X, y = ratings(frame=False)
+    with pytest.raises(tv.InputError, match=f"^{name} must be .*, got None"):
+        completer(**{name: None}).fit(X, y)
+    assert TensorCompleter().get_params()[name] is None
 
 
 @parametrize_with_checks([completer(random_state=0)], expected_failed_checks=lambda estimator: EXPECTED_FAILURES)

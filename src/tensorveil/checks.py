@@ -49,7 +49,7 @@ def nonnegative_number(name: str, value: object, remedy: str = "give 0 or a numb
     return number
 
 
-def fraction(name: str, value: object, remedy: str = "give a share between 0 and 1, both excluded") -> float:
+def fraction(name: str, value: object, remedy: str = "give a share, e.g. 0.9") -> float:
     """A number strictly between zero and one."""
     number = finite_number(name, value, remedy)
     if not 0 < number < 1:
@@ -62,6 +62,16 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}; use one of these")
     return str(value)
+
+
+def levels_within(name: str, levels: Sequence[float] | None, low: float, high: float) -> None:
+    """Refuse public levels beyond the bounds, which no clipped value has."""
+    outside = [level for level in levels or () if not low <= level <= high]
+    if outside:
+        told = ", ".join(f"{level:g}" for level in outside)
+        raise InputError(
+            f"{name} must be within the bounds, {low:g} to {high:g}, got {told}; leave them out, or widen the bounds"
+        )
 
 
 def seed(value: object) -> int | None:

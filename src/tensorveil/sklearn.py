@@ -51,7 +51,7 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     bounds : (low, high), the public range of the values; it must be given
-    unit : what is protected: "value", "entry", "slice:user", "slice_values:user"
+    unit : what is protected: "value", "entry", "slice:user", "slice_values:user"; it must be given
     epsilon : what each fit costs; it must be given
     delta : 0 for pure privacy, or e.g. 1e-6
     model : "cp", "nonnegative", "tucker", "auto", or CP(rank, nonnegative=...) or Tucker(ranks)
@@ -74,7 +74,8 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     >>> import numpy as np
     >>> from tensorveil.sklearn import TensorCompleter
     >>> X, y = np.argwhere(np.ones((6, 5))), np.tile([1.0, 2, 3, 4, 5], 6)
-    >>> completer = TensorCompleter(bounds=(1, 5), epsilon=5.0, mechanism="statistic", each_fit_is_a_release=True)
+    >>> how = {"mechanism": "statistic", "each_fit_is_a_release": True}
+    >>> completer = TensorCompleter(bounds=(1, 5), unit="value", epsilon=5.0, **how)
     >>> completer.fit(X, y).predict([[0, 4], [3, 1]]).shape
     (2,)
     >>> completer.guarantee_.status
@@ -88,7 +89,7 @@ class TensorCompleter(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self,
         *,
         bounds: Bounds | tuple[float, float] | None = None,
-        unit: str | Unit = "value",
+        unit: str | Unit | None = None,
         epsilon: float | None = None,
         delta: float = 0.0,
         model: ModelFamily | str = "cp",

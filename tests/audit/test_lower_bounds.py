@@ -4,6 +4,8 @@ import doctest
 import math
 import multiprocessing
 import secrets
+import signal
+import sys
 from pathlib import Path
 
 import dp_accounting
@@ -198,6 +200,21 @@ def test_two_processes_do_the_runs_and_say_how_far_they_are():
     assert len(np.unique(np.concatenate(found))) == 2400
     assert steps[-1] == ("runs", 800, 800)
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes that are not forked have handlers of their own")
+def test_processes_end_without_the_handlers_of_the_program():
+    """The program turns SIGTERM into an error, which a process would print when it is ended after its last run."""
+
+    def ends_at_once():
+        return float(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL) + fresh().uniform(0, 0.1)
+
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        found = np.concatenate(run_both(ends_at_once, ends_at_once, 5, workers=2))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert sorted(np.floor(found.ravel())) == [0.0] * 2 + [1.0] * 8  # the first run of each world is in the parent
 
 
 def test_a_generator_that_is_copied_into_processes_is_refused():

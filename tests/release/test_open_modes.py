@@ -102,7 +102,7 @@ def test_weights_by_label(release):
             weights_of(release, 2, wrong)
     with pytest.raises(tv.InputError, match="left open"):
         OpenModes.of(release, [2], {"film": [1] * 5})
-    with pytest.raises(tv.InputError, match="at least one mode"):
+    with pytest.raises(tv.InputError, match="a column of at least one of the modes"):
         OpenModes.of(release, [0, 1, 2])
 
 

@@ -337,6 +337,8 @@ def test_the_price_of_a_whole_person_is_that_of_all_values_of_one_index(tmp_path
     assert [(one.largest, one.median) for one in certificate.contributions] == [(6, 6.0), (8, 8.0), (11, 11.0)]
     assert "user 6 24 6 24 (very weak)" in text
     assert "day 11" not in text  # who is a person is known
+    first_screen = text[: text.index("What was released")]
+    assert "Epsilon adds up over several values: to 24 for the user with the most (6). See section 2." in first_screen
 
 
 def test_no_person_is_named(tmp_path):

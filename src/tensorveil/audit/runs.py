@@ -162,8 +162,12 @@ def _in_processes(
 
 
 def _work(job: Any, share: list[int], end: Any) -> None:
-    """Run in a new process: leave Ctrl-C to the parent, reseed the global generators, then do the runs."""
+    """Run in a new process: leave Ctrl-C to the parent, reseed the global generators, then do the runs.
+
+    The parent ends its processes by SIGTERM once it has all runs; a handler of the parent would raise an error then.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     np.random.seed()  # noqa: NPY002  pipelines of others may use the global one
     for count in share:
         try:

@@ -79,11 +79,13 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
     from tensorveil.privacy.bounds import Bounds
     from tensorveil.privacy.units import Unit
     from tensorveil.release.advice.advisor import outlook
+    from tensorveil.release.certificate.certificate import Certificate
     from tensorveil.release.certificate.records import checked_about
     from tensorveil.release.fitting import fit, plan
     from tensorveil.release.ledger.ledger import Ledger
     from tensorveil.release.ledger.paying import counted_as_spent
     from tensorveil.release.memory import needed_space, traffic
+    from tensorveil.release.report.meaning import added_up
     from tensorveil.release.report.variation import sentence, variation_of
     from tensorveil.release.saving import check_space, check_target
 
@@ -147,6 +149,9 @@ def run_job(job: Job, *, plan_only: bool, as_json: bool) -> None:
             release.save(job.out, job.about)
     seconds = time.monotonic() - started
     say(f"\n{release.guarantee}", aside=as_json)
+    whole = added_up(Certificate.of(release, job.about))
+    if whole:
+        say(whole, aside=as_json)
     constant = variation_of(release.model)
     if constant is not None and constant["nearly_constant"]:
         say(sentence(constant), aside=as_json)

@@ -263,6 +263,11 @@ def signature_with(command: Callable[..., None], names: Iterable[str]) -> inspec
     return own.replace(parameters=[*given, *list(own.parameters.values())[:-1]])
 
 
+def typed(name: str) -> str:
+    """The name of an option as it is typed, or of the argument as the help shows it."""
+    return "INPUT" if name == "input" else f"--{name.replace('_', '-')}"
+
+
 def parsed_options(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Options as their readers make them; those that were not given are left out."""
     parsed: dict[str, Any] = {}
@@ -272,7 +277,7 @@ def parsed_options(asked: Mapping[str, Any]) -> dict[str, Any]:
         try:
             parsed[name] = OPTIONS[name].metadata["reader"](found)
         except ValueError as error:
-            raise InputError(f"{name.replace('_', '-')} must be {error}, got {found!r}; correct it") from None
+            raise InputError(f"{typed(name)} must be {error}, got {found!r}; correct it") from None
     return parsed
 
 
@@ -292,7 +297,7 @@ def job_of(given: Mapping[str, Any], config: Path | None = None) -> Job:
         raise InputError("--person must be used together with --protocol, got it alone; leave it out")
     for name in REQUIRED:
         if name not in parsed and not (dense and name in ("modes", "value")):
-            raise InputError(f"--{name} must be given, got none; see tensorveil complete --help")
+            raise InputError(f"{typed(name)} must be given, got none; see tensorveil complete --help")
     _check_coupled(parsed)
     if ("ledger" in parsed) != ("dataset" in parsed):
         raise InputError("--ledger and --dataset must be given together, got only one of them; add the other")
@@ -304,9 +309,9 @@ def _check_coupled(parsed: Mapping[str, Any]) -> None:
     given = [name for name in OPTIONS if name.startswith("coupled_") and name in parsed]
     needed = [name for name in ("coupled_modes", "coupled_value", "coupled_bounds") if name not in parsed]
     if "coupled" not in parsed and given:
-        raise InputError(f"--{given[0].replace('_', '-')} must be used together with --coupled, got it alone; add it")
+        raise InputError(f"{typed(given[0])} must be used together with --coupled, got it alone; add it")
     if "coupled" in parsed and needed:
-        raise InputError(f"--{needed[0].replace('_', '-')} must be given with --coupled, got none; add it")
+        raise InputError(f"{typed(needed[0])} must be given with --coupled, got none; add it")
 
 
 def _fill_in(parsed: dict[str, Any]) -> None:
@@ -316,7 +321,7 @@ def _fill_in(parsed: dict[str, Any]) -> None:
 
     stated = [name for name in (*STATED_BY_PROTOCOL, "seed") if name in parsed]
     if stated:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in stated)
+        options = ", ".join(map(typed, stated))
         raise InputError(f"{options} must be left out with --protocol, got some; the protocol and its clients fix that")
     agreed = LocalProtocol.load(parsed["protocol"])
     parsed |= {"bounds": (agreed.low, agreed.high), "unit": "value", "epsilon": agreed.epsilon, "mechanism": "local"}

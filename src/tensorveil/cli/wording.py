@@ -3,17 +3,35 @@
 import re
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
 
 from tensorveil.cli.console import say
-from tensorveil.errors import TensorveilError
+from tensorveil.errors import InputError, TensorveilError
 
-OTHER_NAMES = {"bins": "bin"}  # parameter -> option, where the two have different names
+OTHER_NAMES = {"bins": "bin", "ranks": "rank"}  # parameter -> option, where the two have different names
 ALSO_A_WORD = {"labels"}  # at the start of a message it may mean the labels in the data, not the option
+
+
+NUMBERS = {"float_parsing": "a number", "int_parsing": "a whole number"}
 
 
 class OptionCommand(TyperCommand):
     """A command whose errors name options as they are typed, and which prints the notes of an interrupt."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; a text where a number belongs is an error that shows the text."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            found: list[Any] = getattr(
+                error.__cause__, "errors", list
+            )()  # of pydantic, whose message does not show the text
+            if not found or error.param is None or found[0]["type"] not in NUMBERS:
+                raise
+            many = error.param.nargs
+            rule = NUMBERS[found[0]["type"]] if many == 1 else f"{many} numbers"
+            raise InputError(f"{error.param.opts[0]} must be {rule}, got {found[0]['input']!r}; correct it") from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; in a tensorveil error, parameter names are replaced by option names."""

@@ -51,10 +51,11 @@ def chosen_columns(
         raise InputError(f"modes must be a list of column names, got the single text {modes!r}; write [{modes!r}]")
     names, given = list(modes), dict(labels or {})
     checks.order(len(names))
-    for name in [*names, value, *given]:
+    named = {"modes": names, "value": [value], "labels": list(given)}
+    for parameter, name in ((parameter, name) for parameter, some in named.items() for name in some):
         if name not in columns.column_names:
             raise InputError(
-                f"columns must be among {columns.column_names}, got {name!r}; correct modes, value or labels"
+                f"{parameter} must name columns of the data, got {name!r}; the columns are {columns.column_names}"
             )
     if value in names:
         raise InputError(f"value must not be one of the modes, got {value!r} as both; name another column")

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from tensorveil import checks
 from tensorveil.data.observations import Observations
 from tensorveil.data.readers.columns import Modes
 from tensorveil.data.shards import Data, opened
@@ -63,6 +64,7 @@ class Coupled:
         self.observations, self.bounds = data, bounds_of(bounds)
         self.shared = shared
         self.levels = None if levels is None else tuple(float(level) for level in levels)
+        checks.levels_within("the levels of the coupled table", self.levels, self.bounds.low, self.bounds.high)
 
     def __repr__(self) -> str:
         data = self.observations

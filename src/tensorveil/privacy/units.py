@@ -12,7 +12,7 @@ from tensorveil import checks
 from tensorveil.errors import InputError
 
 KINDS = ("value", "slice_values", "entry", "slice")
-EXAMPLES = '"value", "entry", "slice:user" or "slice_values:0"'
+FORMS = "value, entry, slice:MODE or slice_values:MODE"
 
 
 @final
@@ -65,7 +65,7 @@ class Unit:
             number = int(mode) if re.fullmatch(r"-?[0-9]+", mode) else mode
             unit = cls(kind, number if colon else None)
         if not isinstance(unit, Unit):
-            raise InputError(f"unit must be given, like {EXAMPLES}, got {unit!r}; it says what is protected")
+            raise InputError(f"unit must be {FORMS}, got {unit!r}; choose what is to be protected")
         return unit if at_most is None else replace(unit, at_most=at_most)
 
     @classmethod
@@ -109,7 +109,7 @@ class Unit:
                 raise InputError(f"unit must name a mode, got {mode}, both a number and a name; rename the modes")
             return replace(self, mode=number)
         if mode not in names:
-            raise InputError(f"unit must name one of {names}, got {mode!r}; correct it or pass mode_names")
+            raise InputError(f"unit must name one of the modes {names}, got {mode!r}; correct it, or name the modes")
         return replace(self, mode=names.index(mode))
 
     @property

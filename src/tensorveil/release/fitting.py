@@ -27,7 +27,7 @@ from tensorveil.privacy.coupled import Coupled, coupled_vaults
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.noise.exact import ExactNoise
 from tensorveil.privacy.noise.source import NoiseSource
-from tensorveil.privacy.plan import Plan, Request, default_names
+from tensorveil.privacy.plan import Plan, Request, bounds_of, default_names
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault
 from tensorveil.published import PublishedPlan
@@ -125,6 +125,9 @@ def plan(
         if smooth is None and protected.kind == "slice":  # its rows stay with their owners
             waves.pop(observations.mode_names[protected.mode_number], None)
         chosen = chosen.with_smooth(waves) if waves else chosen
+    if isinstance(chosen, InputPerturbation):
+        public = bounds_of(bounds)
+        checks.levels_within("levels", chosen.levels, public.low, public.high)
     if model == "auto" and table is None:
         chosen = compared_families(chosen, observations.shape, protected)
     return chosen.plan(

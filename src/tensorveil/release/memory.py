@@ -104,11 +104,11 @@ def traffic(plan: Plan, shards: Sharded) -> str:
     model = request.family.zeros(request.shape)
     rows = max(size * (rank * (rank + 3) // 2) for size, rank in zip(request.shape, model.ranks, strict=True))
     answer = NUMBER * max(model.parameters.size, rows, 2 * max(request.shape))
-    part = shards.largest_part * (NUMBER + 4 * len(request.shape))
+    count, part = len(shards.files), shards.largest_part * (NUMBER + 4 * len(request.shape))
     return (
-        f"{len(shards.files):,} shards, the largest of {part / 1e6:,.1f} MB in memory; a pass sends each worker up to "
-        f"{NUMBER * model.parameters.size / 1e6:,.1f} MB and takes up to {answer / 1e6:,.1f} MB from each task; a "
-        f"worker needs about {(WORKER + 8 * part + 3 * answer) / 1e6:,.0f} MB and the shards that it keeps "
+        f"{count:,} shard{'s' * (count > 1)}, the largest of {part / 1e6:,.1f} MB in memory; a pass sends each worker "
+        f"up to {NUMBER * model.parameters.size / 1e6:,.1f} MB and takes up to {answer / 1e6:,.1f} MB from each task; "
+        f"a worker needs about {(WORKER + 8 * part + 3 * answer) / 1e6:,.0f} MB and the shards that it keeps "
         "(for the data holder, not for release)"
     )
 

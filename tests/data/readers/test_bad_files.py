@@ -146,7 +146,10 @@ def test_bad_rows_of_other_formats(write, tmp_path):
         ("user,film,stars\n", "must have at least one row of data, got none"),
         ("user,film,stars", "must have at least one row of data, got none"),
         ("user,film,film,stars\n1,2,3,4\n", r"must have different names, got \['film'\] more than once"),
-        ("user;film;stars\n1;2;3\n", r"columns must be among \['user;film;stars'\], got 'user'"),
+        (
+            "user;film;stars\n1;2;3\n",
+            r"modes must name columns of the data, got 'user'; the columns are \['user;film;stars'\]",
+        ),
         ("user,film,stars\nJosé,2,3\n".encode("latin-1"), "must be a text in UTF-8, got other bytes in line 2"),
         ("usér,film,stars\n1,2,3\n".encode("latin-1"), "must be a text in UTF-8, got other bytes in line 1"),
         ("user,film,stars\n1,2,3\n".encode("utf-16"), "must be a text in UTF-8, got other bytes in line 1"),
@@ -164,7 +167,7 @@ def test_texts_that_are_no_table_are_refused(write, content, message):
         ({"modes": "user"}, "modes must be a list of names"),
         ({"modes": ["user", "user"]}, "modes must be different"),
         ({"modes": ["user"]}, "2 to 6 modes, got 1"),
-        ({"modes": ["user", "nobody"]}, r"columns must be among .* got 'nobody'"),
+        ({"modes": ["user", "nobody"]}, "modes must name columns of the data, got 'nobody'; the columns are"),
         ({"modes": None}, "modes and value must name columns of the file, got None; its columns are"),
         ({"value": None}, "modes and value must name columns"),
         ({"value": "film"}, "must not be one of the modes"),
@@ -188,11 +191,11 @@ def test_texts_that_are_no_table_are_refused(write, content, message):
         ({"first_index": 0.5}, "first_index must be a whole number"),
         ({"public_labels": ["time"]}, "public_labels must be among the modes"),
         ({"duplicates": "drop"}, "duplicates must be one of"),
-        ({"columns": ["a", "b"]}, r"columns must be among \['a', 'b'\]"),
+        ({"columns": ["a", "b"]}, r"modes must name columns of the data, got 'user'; the columns are \['a', 'b'\]"),
         ({"columns": ["user", "film", "stars"]}, "5 rows must have 3 fields"),
         ({"columns": "user"}, "columns must be a list of names"),
-        ({"path": "/nowhere.csv"}, "path must be an existing file"),
-        ({"path": "a\0b.csv"}, "path must be an existing file"),
+        ({"path": "/nowhere.csv"}, "the input must be an existing file"),
+        ({"path": "a\0b.csv"}, "the input must be an existing file"),
         ({"path": 3}, "path must be the name of a file, got int"),
     ],
 )
@@ -212,7 +215,7 @@ def test_a_folder_without_a_name_is_named_in_the_error(tmp_path, monkeypatch):
 def test_folders_and_other_formats_refuse_what_is_not_theirs(write, tmp_path):
     with pytest.raises(InputError, match=r"must hold files that end in .parquet"):
         read(tmp_path, MODES, "stars")
-    with pytest.raises(InputError, match="path must be a file for the format 'csv'"):
+    with pytest.raises(InputError, match="the input must be a file for the format 'csv'"):
         read(tmp_path, MODES, "stars", format="csv")
     with pytest.raises(InputError, match="columns must be given for CSV and TSV only"):
         read(write("1 1 1\n", "a.tns"), columns=["a", "b", "c"])

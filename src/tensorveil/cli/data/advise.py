@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tensorveil.cli.console import print_json, progress_bar, say
-from tensorveil.cli.job import Job, parsed_options, signature_with
+from tensorveil.cli.job import Job, parsed_options, signature_with, typed
 from tensorveil.errors import InputError
 
 SIZES = re.compile(r"\d+(x\d+)+")
@@ -54,7 +54,7 @@ def advise(
     given = parsed_options(options)
     for name in ("input", "unit"):
         if name not in given:
-            raise InputError(f"--{name} must be given, got none; see tensorveil advise --help")
+            raise InputError(f"{typed(name)} must be given, got none; see tensorveil advise --help")
     bounds = Bounds(*given["bounds"]) if "bounds" in given else None
     source, names = _source(given)
     with progress_bar() as progress:
@@ -89,8 +89,7 @@ def _source(given: dict[str, Any]) -> tuple[Any, tuple[str, ...] | None]:
     if SIZES.fullmatch(str(given["input"])) and not Path(given["input"]).exists():
         unused = [name for name in ("value", *READ) if name in given]
         if unused:
-            option = unused[0].replace("_", "-")
-            raise InputError(f"--{option} must be left out with sizes, got it; it is for reading a file")
+            raise InputError(f"{typed(unused[0])} must be left out with sizes, got it; it is for reading a file")
         return [int(size) for size in str(given["input"]).split("x")], given.get("modes")
     job = {name: given[name] for name in ("input", "modes", "value", "unit", *READ) if name in given}
     return read_input(Job(**job, bounds=given.get("bounds", (0.0, 1.0)), epsilon=1.0)), None
@@ -100,7 +99,7 @@ def _numbers(name: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"{name} must be numbers separated by commas, got {text!r}; correct it") from None
+        raise InputError(f"{typed(name)} must be numbers separated by commas, got {text!r}; correct it") from None
 
 
 def _whole(number: float) -> int:

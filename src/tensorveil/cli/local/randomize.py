@@ -15,7 +15,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the client with NumPy, and with Parquet files where they are asked for."""
     from tensorveil.privacy.local.randomizing import drawn_symbols
 
-    client.main(arguments, _read, _write, drawn_symbols)
+    client.main(arguments, _read, _write, drawn_symbols, "tensorveil randomize")
 
 
 def _read(

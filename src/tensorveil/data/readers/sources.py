@@ -75,7 +75,9 @@ def open_source(path: Any, format: Any, asked: Asked) -> Reading:
         entries = array_files.npz_entries if kind == "npz" else array_files.mat_entries
         return _array_reading(entries(place, asked.value), asked)
     except OSError as error:
-        raise InputError(f"path must be a readable file, got an error ({error.strerror}); check its rights") from error
+        raise InputError(
+            f"the input must be a readable file, got an error ({error.strerror}); check its permissions"
+        ) from error
 
 
 def column_names(path: Any, format: str | None = None) -> tuple[str, ...] | None:
@@ -96,7 +98,9 @@ def column_names(path: Any, format: str | None = None) -> tuple[str, ...] | None
     except pa.ArrowException as error:
         raise InputError(f"{place.name} must be a Parquet file, got something else; write it again") from error
     except OSError as error:
-        raise InputError(f"path must be a readable file, got an error ({error.strerror}); check its rights") from error
+        raise InputError(
+            f"the input must be a readable file, got an error ({error.strerror}); check its permissions"
+        ) from error
     if kind in DELIMITERS and text_files.look_like_data(names):
         raise InputError(
             f"the first line of {place.name} must hold the names of the columns, got names that look like numbers; "
@@ -117,7 +121,7 @@ def _place(path: Any, format: Any) -> tuple[Path, str]:
         is_folder = is_file = False
     if not (is_folder or is_file):
         raise InputError(
-            f"path must be an existing file, or a folder of Parquet parts, got {os.fspath(path)!r}; correct it"
+            f"the input must be an existing file, or a folder of Parquet parts, got {os.fspath(path)!r}; correct it"
         )
     if format is not None:
         kind = checks.choice("format", format, FORMATS)
@@ -129,7 +133,7 @@ def _place(path: Any, format: Any) -> tuple[Path, str]:
             f"use one of {', '.join(FORMATS)}, and decompress it first if it is compressed"
         )
     if is_folder and kind != "parquet":
-        raise InputError(f"path must be a file for the format {kind!r}, got a folder; read its files one by one")
+        raise InputError(f"the input must be a file for the format {kind!r}, got a folder; read its files one by one")
     return place, kind
 
 
@@ -143,7 +147,8 @@ def _wanted(asked: Asked, found: Sequence[str]) -> tuple[tuple[str, ...], str]:
     checks.order(len(asked.modes))
     for name in (*asked.modes, asked.value):
         if name not in found:
-            raise InputError(f"columns must be among {told}, got {name!r}; correct modes, value or columns")
+            parameter = "modes" if name in asked.modes else "value"
+            raise InputError(f"{parameter} must name columns of the data, got {name!r}; the columns are {told}")
     return asked.modes, asked.value
 
 

@@ -347,9 +347,9 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(program: str = "") -> argparse.ArgumentParser:
     """The options of the client; `tensorveil randomize` has the same."""
-    found = argparse.ArgumentParser(description=DESCRIPTION)
+    found = argparse.ArgumentParser(program or None, description=DESCRIPTION)
     found.add_argument("input", type=Path, help="your own values: CSV, TSV or Parquet (this file alone: CSV, TSV)")
     found.add_argument("--modes", required=True, type=_names, help="columns that are the modes, e.g. user,film")
     found.add_argument("--value", required=True, help="column of the values")
@@ -386,11 +386,11 @@ def run(asked: argparse.Namespace, read: Callable[..., Any], write: Callable[...
 
 
 def main(
-    arguments: Sequence[str] | None = None, read: Any = read_rows, write: Any = write_rows, drawn: Drawn = draw
+    arguments: Any = None, read: Any = read_rows, write: Any = write_rows, drawn: Drawn = draw, program: str = ""
 ) -> None:
     """The client as a program."""
     try:
-        print(run(parser().parse_args(arguments), read, write, drawn))
+        print(run(parser(program).parse_args(arguments), read, write, drawn))
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -24,7 +24,6 @@ Weights = Mapping[str, ArrayLike]
 WEIGHT = "weight"  # the column of weights in a file
 MOST_CELLS = 10**8  # that are predicted for the rows of a table
 BLOCK_CELLS = 2**20
-ALL_OPEN = "at least one mode must be given, got none"
 
 
 @final
@@ -51,7 +50,10 @@ class OpenModes:
         if unused:
             raise InputError(f"weights must be of modes that are left open, got some of {unused}; leave them out")
         if len(modes) == len(release.shape):
-            raise InputError(f"{ALL_OPEN}; name a mode of {list(release.mode_names)}")
+            raise InputError(
+                f"the table must have a column of at least one of the modes {list(release.mode_names)}, got none; "
+                "rename its columns, or say which column is which mode"
+            )
         parts = [_shares(given.get(release.mode_names[mode]), release.shape[mode]) for mode in modes]
         checks.dense_size([len(part) for part in parts], BLOCK_CELLS, "leave fewer modes open")
         total = np.ones(1)

@@ -22,6 +22,7 @@ from tensorveil.errors import BudgetError, InputError
 START = "0" * 64  # what the first entry is hashed over
 PATIENCE = 120.0  # seconds to wait for other processes
 SILENCE = 2.0  # of these, before a line says what is waited for
+NO_LEDGER = "ledger must be a file made by tensorveil ledger create (Ledger.create)"
 MARK = 0x74766C31  # SQLite's application_id: "tvl1"
 SCHEMA = {
     "entries": "CREATE TABLE entries (number INTEGER PRIMARY KEY, previous TEXT NOT NULL, body TEXT NOT NULL, "
@@ -203,7 +204,7 @@ class Chain:
     def _check_form(self, connection: sqlite3.Connection) -> None:
         found = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
         if "entries" not in found or connection.execute("PRAGMA application_id").fetchone() != (MARK,):
-            raise InputError(f"ledger must be a file made by Ledger.create, got {self.path}; name another file")
+            raise InputError(f"{NO_LEDGER}, got {self.path}; name another file")
         if found != SCHEMA:
             raise BudgetError(
                 f"the ledger's rules must be as they were made, got others in {self.path}; "
@@ -238,7 +239,7 @@ def _told(path: Path, error: sqlite3.DatabaseError) -> BudgetError | InputError:
             f"the ledger must become free within {PATIENCE:.0f} s, but {path} stayed locked; try again later"
         )
     if code is not None and code & 0xFF == sqlite3.SQLITE_NOTADB:
-        return InputError(f"ledger must be a file made by Ledger.create, got {path}; name another file")
+        return InputError(f"{NO_LEDGER}, got {path}; name another file")
     if code is not None and code & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return InputError(f"ledger must be a file that can be written, got {path} ({error}); check its folder")
     return BudgetError(f"the ledger must be readable and whole, got {error} in {path}; nothing was added")

@@ -61,11 +61,15 @@ class View:
         import pyarrow as pa
 
         name, people = self.release.mode_names[self.mode], self.people
-        told = [f"{name} {label} alone" for label in predicted.column(name).to_pylist()]
-        whom = f"{name} {people[0]} alone" if len(people) == 1 else f"each of {len(people):,} {name}s alone"
+        told = [_alone(name, label) for label in predicted.column(name).to_pylist()]
+        whom = _alone(name, people[0]) if len(people) == 1 else f"each of {len(people):,} {name}s alone"
         return predicted.append_column("for_whom", pa.array(told, pa.string())), (
             f"for {whom}, not part of the public release"
         )
+
+
+def _alone(mode: str, label: Any) -> str:
+    return f"{YOU} alone" if label == YOU else f"{mode} {label} alone"
 
 
 def view_of(release: Release, own: Any, cells: Sequence[str], person: str | None, value: str | None = None) -> View:

@@ -139,6 +139,15 @@ def whole_people(certificate: Certificate) -> list[dict[str, str]]:
     ]
 
 
+def added_up(certificate: Certificate) -> str:
+    """What the promise for one value becomes for all values of one index; empty if it is for more than a value."""
+    parts = [
+        f"to {row['epsilon']} for the {row['mode']} with the most ({row['largest']})"
+        for row in whole_people(certificate)
+    ]
+    return f"Epsilon adds up over several values: {', '.join(parts)}." if parts else ""
+
+
 def second_table(certificate: Certificate) -> list[tuple[str, str]]:
     """The facts of a second table that was released together with the first one."""
     found = certificate.coupled
