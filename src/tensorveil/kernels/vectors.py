@@ -9,7 +9,7 @@ sum of the four partial sums in pairs, (0 + 1) + (2 + 3).
 """
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +26,7 @@ for_range: Any = cgutils.for_range
 alloca: Any = cgutils.alloca_once
 VECTOR_BYTES = 32  # on every machine: the number of lanes decides the order of sums
 LINE = 64  # bytes of a cache line
+NEAR = 2**20  # bytes that about fit a core's own cache: smaller models need no prefetching
 AHEAD = 8  # entries between prefetching rows and using them; lists of entries end with as many spare entries
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
@@ -40,6 +41,7 @@ class Constants:
 
     def __init__(self, *numbers: int) -> None:
         self.numbers = tuple(int(number) for number in numbers)
+        self.kind = _constants_type(self.numbers)
 
 
 class ConstantsType(types.Type):
@@ -50,9 +52,14 @@ class ConstantsType(types.Type):
         super().__init__(name=f"Constants{numbers}")
 
 
+@lru_cache(maxsize=256)
+def _constants_type(numbers: tuple[int, ...]) -> ConstantsType:
+    return ConstantsType(numbers)
+
+
 @numba.typeof_impl.register(Constants)  # type: ignore[untyped-decorator]
 def _type_of_constants(value: Constants, context: Any) -> ConstantsType:
-    return ConstantsType(value.numbers)
+    return value.kind
 
 
 numba.register_model(ConstantsType)(models.OpaqueModel)

@@ -14,30 +14,31 @@ BATCH = 32  # entries whose features stay in the nearest cache
 
 
 @emits
-def cp_features(
+def cp_lengths(
     c: Code,
     parameters: Any,
     starts: Any,
     coordinates: Any,
     w: Any,
     later: Any,
-    phi: Any,
     k: Any,
     sums: Any,
+    totals: Any,
     constants: Any,
 ) -> None:
-    """phi[k] = the features of all modes of entry w, sums[k] = (xhat_w, sum over modes of |phi_n|^2).
+    """sums[k] = (xhat_w, sum over modes of |phi_n|^2) of entry w.
 
-    Rows of the model, and therefore of phi, are padded to whole vectors. If the model does not fit a cache, the rows of
-    entry `later` are prefetched meanwhile.
+    Rows of the model are padded to whole vectors. If the model does not fit a cache, the rows of entry `later` are
+    prefetched meanwhile.
     """
     b = c.builder
     N, R, is_large = constants
     length = c.padded(R)
-    out = c.pointer(phi, b.mul(k, INT64(N * length)))
     if is_large:
         for row in _rows(c, parameters, starts, coordinates, later, N, length):
             c.prefetch(row, length, write=False)
+        for row in _rows(c, totals, starts, coordinates, w, N, length):
+            c.prefetch(row, length, write=True)
     rows = _rows(c, parameters, starts, coordinates, w, N, length)
     products: Any = c.zero(c.lanes)
     squares = [c.zero(c.lanes) for _ in range(N)]
@@ -47,28 +48,29 @@ def cp_features(
         products = c.fma(found[-1], values[-1], products)
         for n, one in enumerate(found):
             squares[n] = c.fma(one, one, squares[n])
-            c.store(one, out, n * length + begin)
     c.store(c.two_sums(products, squares), sums, b.mul(k, INT64(2)))
 
 
 @emits
 def cp_add_steps(
-    c: Code, phi: Any, k: Any, starts: Any, coordinates: Any, w: Any, slope: Any, totals: Any, constants: Any
+    c: Code, parameters: Any, starts: Any, coordinates: Any, w: Any, slope: Any, totals: Any, constants: Any
 ) -> None:
-    """totals += slope phi[k] in every mode, rounded towards zero: whole numbers, held in doubles."""
+    """totals += slope phi of entry w in every mode, rounded towards zero: whole numbers, held in doubles.
+
+    Features are computed again: storing and loading them takes longer than three products.
+    """
     b = c.builder
     N, R, _ = constants
     length = c.padded(R)
-    mine = c.pointer(phi, b.mul(k, INT64(N * length)))
     factor = c.fill(slope, c.lanes)
-    for n, aim in enumerate(_rows(c, totals, starts, coordinates, w, N, length)):
-        for begin, lanes in c.pieces(length):
-            term = c.truncate(b.fmul(factor, c.load(mine, n * length + begin, lanes)))
-            c.store(b.fadd(c.load(aim, begin, lanes), term), aim, begin)
+    rows, aims = (_rows(c, base, starts, coordinates, w, N, length) for base in (parameters, totals))
+    for begin, lanes in c.pieces(length):
+        for aim, phi in zip(aims, c.others([c.load(row, begin, lanes) for row in rows]), strict=True):
+            c.store(b.fadd(c.load(aim, begin, lanes), c.truncate(b.fmul(factor, phi))), aim, begin)
 
 
 @emits
-def clipped_slopes(c: Code, values: Any, sums: Any, limit: Any, steps: Any, slopes: Any) -> None:
+def clipped_slopes(c: Code, values: Any, first: Any, sums: Any, limit: Any, steps: Any, slopes: Any) -> None:
     """slopes = 2 e (limit / max(2 |e| |phi|, limit) steps) for a batch: `shrinking` on four entries at a time.
 
     e = values - xhat. An entry that the reference kernel leaves out gets zero.
@@ -83,7 +85,7 @@ def clipped_slopes(c: Code, values: Any, sums: Any, limit: Any, steps: Any, slop
     for begin in range(0, BATCH, lanes):
         low, high = (c.load(sums, 2 * begin + half * lanes, lanes) for half in (0, 1))
         xhat, squared = (c.picked(low, high, [*range(first, 2 * lanes, 2)]) for first in (0, 1))
-        slope = b.fsub(c.load(values, begin, lanes), xhat)
+        slope = b.fsub(c.load(c.pointer(values, first), begin, lanes), xhat)
         slope = b.fadd(slope, slope)
         norm = b.fmul(b.call(size, [slope]), b.call(root, [squared]))
         larger = b.select(b.fcmp_ordered(">", norm, limit), norm, limit)
@@ -121,7 +123,6 @@ def entry_sums(
     steps = 1.0 / grid
     limit = m * INSIDE
     last = end - 1
-    phi = np.empty(BATCH * coordinates.shape[1] * length)
     sums = np.zeros((BATCH, 2))
     here = np.zeros(BATCH)
     slopes = np.empty(BATCH)
@@ -129,12 +130,15 @@ def entry_sums(
         count = min(BATCH, end - first)
         for k in range(count):
             w = first + k
-            cp_features(parameters, starts, coordinates, w, min(w + AHEAD, last), phi, k, sums, constants)
-            here[k] = values[w]
-        clipped_slopes(here, sums, limit, steps, slopes)  # [K1]
+            cp_lengths(parameters, starts, coordinates, w, min(w + AHEAD, last), k, sums, totals, constants)
+        if count < BATCH:
+            here[:count] = values[first:end]
+            clipped_slopes(here, 0, sums, limit, steps, slopes)  # [K1]
+        else:
+            clipped_slopes(values, first, sums, limit, steps, slopes)  # [K1]
         for k in range(count):
             if slopes[k] != 0.0:
-                cp_add_steps(phi, k, starts, coordinates, first + k, slopes[k], totals, constants)  # [K2]
+                cp_add_steps(parameters, starts, coordinates, first + k, slopes[k], totals, constants)  # [K2]
 
 
 @compiled

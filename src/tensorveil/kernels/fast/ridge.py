@@ -28,7 +28,8 @@ class ModeRows(NamedTuple):
     """The rows of a mode, and its entries in their order; rows have the padded `length`, D numbers of it used.
 
     The entries of row i are begins[i] to begins[i + 1] of `others` (coordinates in the other modes) and `values`. Rows
-    of this mode begin at own_start in `parameters`, those of the others at `starts`.
+    of this mode begin at own_start in `parameters`, those of the others at `starts`. Kernels get `Constants` beside it:
+    modes, rank, whether rows hold an offset, and whether they fit no near cache. (Inside, they cost 140 us per call.)
     """
 
     parameters: Any
@@ -38,24 +39,23 @@ class ModeRows(NamedTuple):
     values: Any
     mean: Any
     begins: Integers
-    constants: Constants  # modes, rank, and whether rows hold an offset
     length: int
     D: int
 
 
-def entry_rows(c: Code, base: Any, starts: Any, entry: Any, count: int, words: int, length: int) -> list[Any]:
-    """Where the rows that an entry's first `count` words name begin; those of a later entry are prefetched."""
-    later = c.builder.gep(entry, [INT64(AHEAD * words)], source_etype=INT32)
-    for m in range(count):
+def entry_rows(c: Code, base: Any, starts: Any, entry: Any, count: int, length: int, is_large: int = 1) -> list[Any]:
+    """Where the rows that an entry's words name begin; those of a later entry of a large model are prefetched."""
+    later = c.builder.gep(entry, [INT64(AHEAD * count)], source_etype=INT32)
+    for m in range(count if is_large else 0):
         c.prefetch(c.row(base, starts, later, m, length), length, write=False)
     return [c.row(base, starts, entry, m, length) for m in range(count)]
 
 
 @emits
-def gather(c: Code, mode: Any, begin: Any, count: Any, P: Any, g: Any) -> None:
+def gather(c: Code, mode: Any, constants: Any, begin: Any, count: Any, P: Any, g: Any) -> None:
     """P[w] = phi of the next `count` entries, g += sum of t phi."""
     b = c.builder
-    N, R, offset = mode.constants
+    N, R, offset, is_large = constants
     length = c.padded(R + offset)
     pieces = c.pieces(length)
     sums = [alloca(b, ir.VectorType(c.number, lanes)) for _, lanes in pieces]
@@ -65,7 +65,7 @@ def gather(c: Code, mode: Any, begin: Any, count: Any, P: Any, g: Any) -> None:
     values = c.pointer(mode.values, begin)
     with for_range(b, count) as loop:
         entry = b.gep(mine, [b.mul(loop.index, INT64(N - 1))], source_etype=INT32)
-        rows = entry_rows(c, mode.parameters, mode.starts, entry, N - 1, N - 1, length)
+        rows = entry_rows(c, mode.parameters, mode.starts, entry, N - 1, length, is_large)
         t = b.fsub(c.load_one(values, loop.index), mode.mean)
         if offset:
             for one in rows:
@@ -101,7 +101,7 @@ def triangle_tiles(rows: int, lanes: int, vectors: int) -> list[tuple[int, int, 
 def add_gram(c: Code, P: Any, count: Any, H: Any, constants: Any) -> None:
     """H += P^T P, lower triangle, over the first `count` rows of P; rows of H and P have the padded length."""
     b = c.builder
-    _, R, offset = constants
+    R, offset = constants[1:3]
     length = c.padded(R + offset)
     pieces = c.pieces(length)
     for first, high, vector, width in triangle_tiles(R + offset, c.lanes, len(pieces)):
@@ -123,7 +123,7 @@ def add_gram(c: Code, P: Any, count: Any, H: Any, constants: Any) -> None:
 
 
 @compiled
-def solve_rows(mode: ModeRows, first: int, last: int, ridges: Any) -> float:
+def solve_rows(mode: ModeRows, constants: Constants, first: int, last: int, ridges: Any) -> float:
     """Set rows first to last of a factor matrix to their ridge solutions; returns their effective number of parameters.
 
     ridges[d] is added to the diagonal. A row without entries becomes zero; one whose matrix is not positive definite in
@@ -146,8 +146,8 @@ def solve_rows(mode: ModeRows, first: int, last: int, ridges: Any) -> float:
         g[:] = 0.0
         for begin in range(begins[i], begins[i + 1], BATCH):
             count = min(BATCH, begins[i + 1] - begin)
-            gather(mode, begin, count, P, g)
-            add_gram(P, count, H, mode.constants)
+            gather(mode, constants, begin, count, P, g)
+            add_gram(P, count, H, constants)
         for a in range(D):
             for b in range(a + 1):
                 many[(a * D + b) * S + system] = H[a * length + b]
@@ -172,13 +172,13 @@ def solve_rows(mode: ModeRows, first: int, last: int, ridges: Any) -> float:
 
 
 @emits
-def residual(c: Code, mode: Any, w: Any, own: Any) -> Any:
+def residual(c: Code, mode: Any, constants: Any, w: Any, own: Any) -> Any:
     """x_w - mean - offsets - xhat_w, with the row of the sorted mode beginning at `own`."""
     b = c.builder
-    N, R, offset = mode.constants
+    N, R, offset, is_large = constants
     length = c.padded(R + offset)
     entry = b.gep(mode.others, [b.mul(w, INT64(N - 1))], source_etype=INT32)
-    others = entry_rows(c, mode.parameters, mode.starts, entry, N - 1, N - 1, length)
+    others = entry_rows(c, mode.parameters, mode.starts, entry, N - 1, length, is_large)
     rows = [*others, c.pointer(mode.parameters, own)]
     t = b.fsub(c.load_one(mode.values, w), mode.mean)
     if offset:
@@ -194,14 +194,14 @@ def residual(c: Code, mode: Any, w: Any, own: Any) -> Any:
 
 
 @compiled
-def sum_residuals(mode: ModeRows, first: int, last: int) -> tuple[float, float]:
+def sum_residuals(mode: ModeRows, constants: Constants, first: int, last: int) -> tuple[float, float]:
     """Sum and sum of squares of the residuals of all entries of rows first to last."""
     total = 0.0
     squares = 0.0
     for i in range(first, last):
         own = mode.own_start + i * mode.length
         for w in range(mode.begins[i], mode.begins[i + 1]):
-            e = np.float64(residual(mode, w, own))
+            e = np.float64(residual(mode, constants, w, own))
             total += e
             squares += e * e
     return total, squares

@@ -17,7 +17,7 @@ def gather(c: Code, rows: Any, starts: Any, others: Any, begin: Any, count: Any,
     mine = b.gep(others, [b.mul(begin, INT64(N - 1))], source_etype=INT32)
     with for_range(b, count) as loop:
         entry = b.gep(mine, [b.mul(loop.index, INT64(N - 1))], source_etype=INT32)
-        found = entry_rows(c, rows, starts, entry, N - 1, N - 1, length)
+        found = entry_rows(c, rows, starts, entry, N - 1, length)
         offsets = _sum(c, [c.load_one(one, R) for one in found])
         out = c.pointer(P, b.mul(loop.index, INT64(length)))
         for first, lanes in c.pieces(length):
