@@ -3,18 +3,17 @@
 The right-hand sides are those of reference/statistics.py, bit for bit. Entries are sorted by the mode (ridge.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 
 from tensorveil.arrays import Floats, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fast.ridge import BATCH, ModeRows, add_gram, entry_rows
 from tensorveil.kernels.fast.systems import SYSTEMS_BYTES, solve_systems, subtract_products
 from tensorveil.kernels.reference.statistics import INSIDE, SMALLEST_LIMIT, STATISTIC_STEPS
-from tensorveil.kernels.vectors import INT32, INT64, Code, Constants, alloca, emits, for_range
+from tensorveil.kernels.vectors import BIT, Code, Constants, Row, Value, Variable, emits
 
 AT_ONCE = 2**18  # terms of at most 2^32 whose sum stays below 2^51
 
@@ -23,128 +22,98 @@ class Longest:
     """The largest of squared lengths that are noted four at a time; infinite if one of them is not finite."""
 
     def __init__(self, c: Code) -> None:
-        self.code = c
-        self.largest, self.doubt = (alloca(c.builder, ir.VectorType(c.number, c.lanes)) for _ in range(2))
-        for place in (self.largest, self.doubt):
-            c.builder.store(c.zero(c.lanes), place)
+        self.code, self.largest, self.doubt = c, Variable(c.zero), Variable(c.zero)
 
-    def note(self, lengths: Any) -> None:
-        c, b = self.code, self.code.builder
-        old = b.load(self.largest)
-        b.store(b.select(b.fcmp_ordered(">", lengths, old), lengths, old), self.largest)
+    def note(self, squares: list[Value]) -> None:
+        """Note the lengths of one or of four vectors, of which these are the squares, summed up to four lanes."""
+        lengths = self.code.four_sums(squares * (self.code.lanes // len(squares)))
+        self.largest.now = self.code.larger(lengths, self.largest.now)
         # 0 times a finite length leaves the doubt at 0, while 0 times any other makes it not a number
-        b.store(c.fma(lengths, c.zero(c.lanes), b.load(self.doubt)), self.doubt)
+        self.doubt.now = self.code.fma(lengths, self.code.zero, self.doubt.now)
 
-    def result(self) -> Any:
-        c, b = self.code, self.code.builder
-        lengths = b.load(self.largest)
-        result = b.extract_element(lengths, INT32(0))
+    def result(self) -> Value:
+        c, lengths = self.code, self.largest.now
+        result = lengths[0]
         for lane in range(1, c.lanes):
-            one = b.extract_element(lengths, INT32(lane))
-            result = b.select(b.fcmp_ordered(">", one, result), one, result)
-        is_finite = b.fcmp_ordered("==", c.sum([b.load(self.doubt)]), ir.Constant(c.number, 0.0))
-        return b.select(is_finite, result, ir.Constant(c.number, float("inf")))
+            result = c.larger(lengths[lane], result)
+        return c.choose(c.sum([self.doubt.now]).equals(0.0), result, float("inf"))
 
 
-class Entries:
-    """Features of entries in the order of a mode, with the largest of their squared lengths."""
+def _groups(c: Code, count: Value) -> Iterator[tuple[Value, int]]:
+    """(first, size) of groups of four entries, and of the single ones that are left."""
+    fours = count // c.lanes
+    for k in c.loop(fours):
+        yield k * c.lanes, c.lanes
+    for k in c.loop(count - fours * c.lanes):
+        yield fours * c.lanes + k, 1
 
-    def __init__(self, c: Code, mode: Any, constants: Any, begin: Any) -> None:
-        self.code, self.mode, self.begin = c, mode, begin
-        self.N, R, _, self.is_large = constants
-        self.length = c.padded(R)
-        self.pieces = c.pieces(self.length)
-        self.longest = Longest(c)
 
-    def visit(self, count: Any, use: Callable[[Any, list[int], Callable[[int], list[Any]]], None]) -> Any:
-        """use(first entry, which entries from there on, features of one of them); four entries at a time."""
-        c, b = self.code, self.code.builder
-        mine = b.gep(self.mode.others, [b.mul(self.begin, INT64(self.N - 1))], source_etype=INT32)
-
-        def some(first: Any, entries: int) -> None:
-            squares = []
-
-            def features(lane: int) -> list[Any]:
-                entry = b.gep(mine, [b.mul(b.add(first, INT64(lane)), INT64(self.N - 1))], source_etype=INT32)
-                places = self.mode.parameters, self.mode.starts, entry, self.N - 1, self.length
-                rows = entry_rows(c, *places, self.is_large)
-                phi = [c.product([c.load(one, *piece) for one in rows]) for piece in self.pieces]
-                squared = c.zero(c.lanes)
-                for vector in phi:
-                    squared = c.fma(vector, vector, squared)
-                squares.append(squared)
-                return phi
-
-            use(first, list(range(entries)), features)
-            self.longest.note(c.four_sums(squares * (c.lanes // entries)))
-
-        fours = b.sdiv(count, INT64(c.lanes))
-        with for_range(b, fours) as loop:
-            some(b.mul(loop.index, INT64(c.lanes)), c.lanes)
-        done = b.mul(fours, INT64(c.lanes))
-        with for_range(b, b.sub(count, done)) as loop:
-            some(b.add(done, loop.index), 1)
-        return self.longest.result()
+def _features(c: Code, mode: Any, constants: tuple[int, ...], w: Value) -> tuple[list[Value], Value]:
+    """phi of entry w, and a vector whose lanes sum up to |phi|^2."""
+    N, R, _, is_large = constants
+    rows = entry_rows(c, mode.parameters, mode.starts, mode.others, w, N - 1, c.padded(R), is_large)
+    phi = [c.product([row.vector(begin) for row in rows]) for begin in c.pieces(c.padded(R))]
+    squares = c.zero
+    for vector in phi:
+        squares = c.fma(vector, vector, squares)
+    return phi, squares
 
 
 @emits
-def gather_features(c: Code, mode: Any, constants: Any, begin: Any, count: Any, P: Any) -> Any:
-    """P[w] = phi of the next `count` entries; returns the largest |phi|^2, infinite if one is not finite."""
-    entries = Entries(c, mode, constants, begin)
-
-    def keep(first: Any, lanes: list[int], features: Callable[[int], list[Any]]) -> None:
-        for lane in lanes:
-            out = c.pointer(P, c.builder.mul(c.builder.add(first, INT64(lane)), INT64(entries.length)))
-            for vector, (begin, _) in zip(features(lane), entries.pieces, strict=True):
-                c.store(vector, out, begin)
-
-    return entries.visit(count, keep)
+def gather_features(c: Code, mode: Any, constants: tuple[int, ...], begin: Value, count: Value, P: Row) -> Value:
+    """P[k] = phi of the next `count` entries; returns the largest |phi|^2, infinite if one is not finite."""
+    length = c.padded(constants[1])
+    longest = Longest(c)
+    for first, size in _groups(c, count):
+        squares = []
+        for k in range(size):
+            phi, square = _features(c, mode, constants, begin + first + k)
+            squares.append(square)
+            for vector, place in zip(phi, c.pieces(length), strict=True):
+                P.at((first + k) * length).store(vector, place)
+        longest.note(squares)
+    return longest.result()
 
 
 @emits
-def add_right_sides(c: Code, mode: Any, constants: Any, begin: Any, count: Any, scale: Any, g: Any) -> Any:
+def add_right_sides(
+    c: Code, mode: Any, constants: tuple[int, ...], begin: Value, count: Value, scale: Value, g: Row
+) -> Value:
     """g += sum over the next `count` entries of scale x phi, each number of a term rounded towards zero.
 
     x is the value minus the mean, clipped to [-1, 1]. Terms of at most 2^32 are whole numbers in doubles, which sum up
     AT_ONCE of them exactly. Returns the largest |phi|^2, infinite if one is not finite: the caller compares.
     """
-    b = c.builder
-    entries = Entries(c, mode, constants, begin)
-    sums = [alloca(b, ir.VectorType(c.number, c.lanes)) for _ in entries.pieces]
-    for place in sums:
-        b.store(c.zero(c.lanes), place)
-    values = c.pointer(mode.values, begin)
-    low, high = (c.fill(ir.Constant(c.number, bound), c.lanes) for bound in (-1.0, 1.0))
-
-    def add(first: Any, lanes: list[int], features: Callable[[int], list[Any]]) -> None:
-        x = b.fsub(c.load(values, first, c.lanes), c.fill(mode.mean, c.lanes))
-        x = b.select(b.fcmp_ordered(">", x, low), x, low)
-        x = b.select(b.fcmp_ordered("<", x, high), x, high)
-        factors = b.fmul(x, c.fill(scale, c.lanes))
-        for lane in lanes:
-            factor = c.picked(factors, factors, [lane] * c.lanes)
-            for place, phi in zip(sums, features(lane), strict=True):
-                b.store(b.fadd(b.load(place), c.truncate(b.fmul(factor, phi))), place)
-
-    largest = entries.visit(count, add)
-    for place, (first, _) in zip(sums, entries.pieces, strict=True):
-        c.add_whole(c.whole(b.load(place)), g, first)
-    return largest
+    pieces = c.pieces(c.padded(constants[1]))
+    longest = Longest(c)
+    sums = [Variable(c.zero) for _ in pieces]
+    for first, size in _groups(c, count):
+        x = mode.values.vector(begin + first) - mode.mean  # after the last entry there are spare ones
+        factors = c.smaller(c.larger(x, -1.0), 1.0) * scale
+        squares = []
+        for k in range(size):
+            phi, square = _features(c, mode, constants, begin + first + k)
+            squares.append(square)
+            for total, vector in zip(sums, phi, strict=True):
+                total.now += c.truncate(vector * factors[k])
+        longest.note(squares)
+    for total, place in zip(sums, pieces, strict=True):
+        g.store(g.vector(place) + c.whole(total.now), place)
+    return longest.result()
 
 
 @emits
-def triangle_squares(c: Code, H: Any, constants: Any) -> Any:
+def triangle_squares(c: Code, H: Row, constants: tuple[int, ...]) -> Value:
     """Sum of squares of all numbers of a symmetric matrix, given its lower triangle in rows of the padded length."""
-    b, R = c.builder, constants[1]
-    sums = [c.zero(c.lanes) for _ in range(4)]
+    R = constants[1]
+    sums = [c.zero for _ in range(4)]
     for a in range(R):
-        for first, lanes in c.pieces(a + 1):
-            times = [2.0 if first + lane < a else float(first + lane == a) for lane in range(lanes)]
-            value = c.load(H, a * c.padded(R) + first, lanes)
-            if first + lanes > a + 1:  # numbers beyond the diagonal are not counted, finite or not
-                kept = [int(first + lane <= a) for lane in range(lanes)]
-                value = b.select(ir.Constant(ir.VectorType(ir.IntType(1), lanes), kept), value, c.zero(lanes))
-            twice = b.fmul(value, ir.Constant(ir.VectorType(c.number, lanes), times))
+        for first in c.pieces(a + 1):
+            columns = range(first, first + c.lanes)
+            value = H.vector(a * c.padded(R) + first)
+            if first + c.lanes > a + 1:  # numbers beyond the diagonal are not counted, finite or not
+                value = c.choose(c.constant([int(b <= a) for b in columns], BIT), value, 0.0)
+            twice = value * c.constant([2.0 if b < a else float(b == a) for b in columns])
             sums[a % 4] = c.fma(value, twice, sums[a % 4])
     return c.sum(sums)
 
