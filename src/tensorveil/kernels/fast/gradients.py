@@ -62,7 +62,7 @@ def cp_add_steps(
 ) -> None:
     """totals += slope phi of entry w in every mode, rounded towards zero: whole numbers, held in doubles.
 
-    Features are computed again: storing and loading them takes longer than three products.
+    Features are computed again, which takes no longer than storing and loading them.
     """
     N, R, _ = constants
     length = c.padded(R)
