@@ -1,11 +1,16 @@
-"""The one place that says how kernels are compiled."""
+"""The one place that says how kernels are compiled, and what they know by then."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba import extending
+from numba.core import types
+from numba.core.datamodel import models
 
+typed: Any = extending  # without types of its own
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -24,3 +29,37 @@ _SOURCES = tuple(
     (str(path.relative_to(Path(__file__).parent)), path.stat().st_mtime, path.stat().st_size)
     for path in sorted(Path(__file__).parent.rglob("*.py"))
 )
+
+
+class Constants:
+    """Whole numbers that a kernel knows when it is compiled."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = tuple(int(number) for number in numbers)
+        self.kind = _constants_type(self.numbers)
+
+
+class ConstantsType(types.Type):
+    """Type of `Constants`: other numbers, another type."""
+
+    def __init__(self, numbers: tuple[int, ...]) -> None:
+        self.numbers = numbers
+        super().__init__(name=f"Constants{numbers}")
+
+
+@lru_cache(maxsize=256)
+def _constants_type(numbers: tuple[int, ...]) -> ConstantsType:
+    return ConstantsType(numbers)
+
+
+@typed.typeof_impl.register(Constants)  # type: ignore[untyped-decorator]
+def _type_of_constants(value: Constants, context: Any) -> ConstantsType:
+    return value.kind
+
+
+typed.register_model(ConstantsType)(models.OpaqueModel)
+
+
+@typed.unbox(ConstantsType)  # type: ignore[untyped-decorator]
+def _unbox_constants(kind: Any, value: Any, c: Any) -> Any:
+    return typed.NativeValue(c.context.get_dummy_value())

@@ -2,13 +2,16 @@
 
 A fast kernel knows its number of modes and its rank when it is compiled: they are part of the type of an argument,
 `Constants(N, R)`, so that each pair has its own machine code, which is cached on disk like that of any kernel. The
-innermost steps are instructions on vectors of 32 bytes (8 single or 4 double numbers), row after row. Every sum has a
+innermost steps are instructions on vectors of 32 bytes (8 single or 4 double numbers), row after row. They are written
+as functions marked `@emits`, in the words of this page and of no other: a body runs once, while a kernel is compiled;
+what it computes with `Value` becomes instructions, `for k in c.loop(count)` a loop, and loops of Python, over the
+vectors of a row say, are written out. Every sum has a
 fixed order, which the compiler may not change. The reference kernels follow the same order where both must give the
 same integers (fused.py): one partial sum for each of `LANES` numbers, `fma` for each product that is added, and the
 sum of the four partial sums in pairs, (0 + 1) + (2 + 3).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
@@ -17,50 +20,21 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending
 from numba.core import cgutils, types
-from numba.core.datamodel import models
 from numpy.typing import NDArray
 
-numba: Any = extending  # without types of its own
+from tensorveil.kernels.compiling import Constants as Constants
+from tensorveil.kernels.compiling import ConstantsType
+
+intrinsic: Any = extending.intrinsic  # without types of its own
 declared: Any = cgutils.get_or_insert_function
 for_range: Any = cgutils.for_range
 alloca: Any = cgutils.alloca_once
 VECTOR_BYTES = 32  # on every machine: the number of lanes decides the order of sums
 LINE = 64  # bytes of a cache line
+NEAR = 2**20  # bytes that about fit a core's own cache: smaller models need no prefetching
 AHEAD = 8  # entries between prefetching rows and using them; lists of entries end with as many spare entries
-INT32, INT64 = ir.IntType(32), ir.IntType(64)
-
-
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """A function that emits instructions; kernels call it without its first argument."""
-    return numba.intrinsic(function)
-
-
-class Constants:
-    """Whole numbers that a kernel knows when it is compiled."""
-
-    def __init__(self, *numbers: int) -> None:
-        self.numbers = tuple(int(number) for number in numbers)
-
-
-class ConstantsType(types.Type):
-    """Type of `Constants`: other numbers, another type."""
-
-    def __init__(self, numbers: tuple[int, ...]) -> None:
-        self.numbers = numbers
-        super().__init__(name=f"Constants{numbers}")
-
-
-@numba.typeof_impl.register(Constants)  # type: ignore[untyped-decorator]
-def _type_of_constants(value: Constants, context: Any) -> ConstantsType:
-    return ConstantsType(value.numbers)
-
-
-numba.register_model(ConstantsType)(models.OpaqueModel)
-
-
-@numba.unbox(ConstantsType)  # type: ignore[untyped-decorator]
-def _unbox_constants(kind: Any, value: Any, c: Any) -> Any:
-    return numba.NativeValue(c.context.get_dummy_value())
+BIT, BYTE, INT32, INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+SINGLE, DOUBLE = ir.FloatType(), ir.DoubleType()
 
 
 def padded(R: int, dtype: Any) -> int:
@@ -77,6 +51,136 @@ def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
     return room[begin : begin + wanted].view(dtype)
 
 
+def _operator(name: str, swapped: bool = False) -> Callable[["Value", Any], "Value"]:
+    return lambda one, other: one._computed(name, other, swapped)
+
+
+def _comparison(sign: str) -> Callable[["Value", Any], "Value"]:
+    return lambda one, other: one._compared(sign, other)
+
+
+class Value:
+    """A number or a vector of numbers that instructions will compute; operators emit those instructions.
+
+    Beside a vector, a single number stands for a vector of it, and so does a number of Python.
+    """
+
+    def __init__(self, code: "Code", value: Any) -> None:
+        self.code, self.value = code, value
+        self.kind = value.type
+        self.lanes = self.kind.count if isinstance(self.kind, ir.VectorType) else 0
+        self.is_float = not isinstance(self.kind.element if self.lanes else self.kind, ir.IntType)
+
+    def _matched(self, other: Any) -> tuple[Any, Any]:
+        """Both as values of one type."""
+        if not isinstance(other, Value):
+            other = Value(self.code, ir.Constant(self.kind, [other] * self.lanes if self.lanes else other))
+        one = self.code.fill(self, other.lanes) if other.lanes and not self.lanes else self
+        other = self.code.fill(other, self.lanes) if self.lanes and not other.lanes else other
+        return one.value, other.value
+
+    def _computed(self, name: str, other: Any, swapped: bool = False) -> "Value":
+        one, two = self._matched(other)
+        emit = getattr(self.code.builder, f"f{name}" if self.is_float else name)
+        return Value(self.code, emit(two, one) if swapped else emit(one, two))
+
+    def _compared(self, sign: str, other: Any) -> "Value":
+        """Comparisons are false where one of both is not a number."""
+        compare = self.code.builder.fcmp_ordered if self.is_float else self.code.builder.icmp_signed
+        return Value(self.code, compare(sign, *self._matched(other)))
+
+    def __and__(self, other: "Value") -> "Value":
+        return Value(self.code, self.code.builder.and_(self.value, other.value))
+
+    def __neg__(self) -> "Value":
+        return self._computed("sub", -0.0, swapped=True)
+
+    __add__, __sub__, __rsub__ = _operator("add"), _operator("sub"), _operator("sub", swapped=True)
+    __mul__, __truediv__, __rtruediv__ = _operator("mul"), _operator("div"), _operator("div", swapped=True)
+    __floordiv__ = _operator("sdiv")
+    __lt__, __gt__, __ge__, equals = _comparison("<"), _comparison(">"), _comparison(">="), _comparison("==")
+
+    def __getitem__(self, lane: int) -> "Value":
+        return Value(self.code, self.code.builder.extract_element(self.value, INT32(lane)))
+
+    def picked(self, places: list[int], other: "Value | None" = None) -> "Value":
+        """A vector of the lanes at these places, where those of the other vector follow those of this one."""
+        mask = ir.Constant(ir.VectorType(INT32, len(places)), places)
+        return Value(self.code, self.code.builder.shuffle_vector(self.value, (other or self).value, mask))
+
+    def replaced(self, lane: int, number: Any) -> "Value":
+        """The vector with another number in one lane."""
+        number = number.value if isinstance(number, Value) else ir.Constant(self.kind.element, number)
+        return Value(self.code, self.code.builder.insert_element(self.value, number, INT32(lane)))
+
+    def converted(self, to: Any) -> "Value":
+        """The same numbers in another type: `SINGLE`, `DOUBLE`, `INT32` or `INT64`, rounded towards zero if whole."""
+        b, own = self.code.builder, self.kind.element if self.lanes else self.kind
+        if self.is_float and isinstance(to, ir.IntType):
+            convert = b.fptosi
+        elif self.is_float:
+            convert = b.fpext if to == DOUBLE else b.fptrunc
+        elif isinstance(to, ir.IntType):
+            convert = b.trunc if to.width < own.width else b.zext
+        else:
+            convert = b.sitofp
+        return Value(self.code, convert(self.value, ir.VectorType(to, self.lanes) if self.lanes else to))
+
+
+class Row:
+    """Numbers in memory from an address on. Places are numbers of Python, or values."""
+
+    def __init__(self, code: "Code", address: Any, kind: Any, alignment: int = 0) -> None:
+        self.code, self.address, self.kind = code, address, kind
+        self.bytes = kind.width // 8 if isinstance(kind, ir.IntType) else 8 if kind == DOUBLE else 4
+        self.alignment = alignment or self.bytes
+
+    def at(self, place: Any) -> "Row":
+        """What begins at a place of this row."""
+        index = place.value if isinstance(place, Value) else INT64(place)
+        address = self.code.builder.gep(self.address, [index], source_etype=self.kind)
+        return Row(self.code, address, self.kind, self.alignment)
+
+    def of(self, kind: Any) -> "Row":
+        """The same memory as numbers of another type."""
+        return Row(self.code, self.code.builder.bitcast(self.address, kind.as_pointer()), kind, self.alignment)
+
+    def __getitem__(self, place: Any) -> Value:
+        """One number; coordinates become whole numbers of 64 bits."""
+        found = Value(self.code, self.code.builder.load(self.at(place).address, align=self.alignment, typ=self.kind))
+        return found.converted(INT64) if self.kind == INT32 else found
+
+    def __setitem__(self, place: Any, number: Value) -> None:
+        self.code.builder.store(number.value, self.at(place).address, align=self.alignment)
+
+    def vector(self, place: Any, lanes: int = 0) -> Value:
+        """As many numbers as a vector holds, or `lanes` of them."""
+        kind = ir.VectorType(self.kind, lanes or VECTOR_BYTES // self.bytes)
+        address = self.code.builder.bitcast(self.at(place).address, kind.as_pointer())
+        return Value(self.code, self.code.builder.load(address, align=self.alignment, typ=kind))
+
+    def store(self, vector: Value, place: Any) -> None:
+        """Write a vector over the numbers from a place on."""
+        address = self.code.builder.bitcast(self.at(place).address, vector.kind.as_pointer())
+        self.code.builder.store(vector.value, address, align=self.alignment)
+
+
+class Variable:
+    """A value that changes in loops, kept in a register: `sum.now += term`."""
+
+    def __init__(self, start: Value) -> None:
+        self.code, self.place = start.code, alloca(start.code.builder, start.kind)
+        self.now = start
+
+    @property
+    def now(self) -> Value:
+        return Value(self.code, self.code.builder.load(self.place))
+
+    @now.setter
+    def now(self, value: Value) -> None:
+        self.code.builder.store(value.value, self.place)
+
+
 class Code:
     """Emits instructions on rows of numbers of one type."""
 
@@ -90,215 +194,205 @@ class Code:
         """`padded` for numbers of this type."""
         return int(-(-R // self.lanes) * self.lanes)
 
-    def pieces(self, length: int) -> list[tuple[int, int]]:
-        """(begin, lanes) of the vectors that make up a row of a padded length."""
-        return [(begin, self.lanes) for begin in range(0, length, self.lanes)]
+    def pieces(self, length: int) -> range:
+        """Where the vectors begin that make up a row of a padded length."""
+        return range(0, length, self.lanes)
 
-    def pointer(self, row: Any, index: Any) -> Any:
-        """Address of a number after `row`; the index is a number or a value."""
-        place = INT64(index) if isinstance(index, int) else index
-        return self.builder.gep(row, [place], source_etype=self.number)
+    def loop(self, count: Value) -> Iterator[Value]:
+        """`for k in c.loop(count):` emits its body once, as a loop over k = 0, ..., count - 1."""
+        with for_range(self.builder, count.value) as loop:
+            yield Value(self, loop.index)
 
-    def row(self, base: Any, starts: Any, entry: Any, m: int, length: int) -> Any:
-        """Address of the row that coordinate m of an entry names; rows of mode m begin at starts[m] after `base`."""
-        b = self.builder
-        index = b.load(b.gep(entry, [INT64(m)], source_etype=INT32), align=4, typ=INT32)
-        return self.pointer(base, b.add(b.extract_value(starts, m), b.mul(b.zext(index, INT64), INT64(length))))
+    def rows(self, base: Row, starts: Sequence[Value], entry: Row, count: int, length: int) -> list[Row]:
+        """Rows that the first `count` coordinates of an entry name; those of mode m begin at starts[m] of `base`."""
+        return [base.at(starts[m] + entry[m] * length) for m in range(count)]
 
-    def load(self, row: Any, begin: Any, lanes: int) -> Any:
-        address = self.pointer(row, begin)
-        kind = ir.VectorType(self.number, lanes)
-        return self.builder.load(_as(self.builder, address, kind), align=self.bytes, typ=kind)
+    def constant(self, numbers: float | Sequence[float], kind: Any = None) -> Value:
+        """A number known when the kernel is compiled, or a vector of such."""
+        kind = kind or self.number
+        if isinstance(numbers, Sequence):
+            return Value(self, ir.Constant(ir.VectorType(kind, len(numbers)), list(numbers)))
+        return Value(self, ir.Constant(kind, numbers))
 
-    def store(self, value: Any, row: Any, begin: Any) -> None:
-        self.builder.store(value, _as(self.builder, self.pointer(row, begin), value.type), align=self.bytes)
+    @property
+    def zero(self) -> Value:
+        """A vector of zeros."""
+        return self.constant([0.0] * self.lanes)
 
-    def load_one(self, row: Any, begin: Any) -> Any:
-        return self.builder.load(self.pointer(row, begin), align=self.bytes, typ=self.number)
-
-    def fill(self, value: Any, lanes: int) -> Any:
+    def fill(self, number: Value, lanes: int = 0) -> Value:
         """A vector of one number."""
-        kind = ir.VectorType(value.type, lanes)
-        first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, INT32(0))
-        mask = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
-        return self.builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), mask)
+        kind = ir.VectorType(number.kind, lanes or self.lanes)
+        none = ir.Constant(kind, ir.Undefined)
+        return Value(self, self.builder.insert_element(none, number.value, INT32(0))).picked([0] * kind.count)
 
-    def zero(self, lanes: int) -> Any:
-        return ir.Constant(ir.VectorType(self.number, lanes), [0.0] * lanes)
-
-    def fma(self, a: Any, b: Any, c: Any) -> Any:
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a b + c, rounded once."""
-        letter = "f64" if self.bytes == 8 else "f32"
-        name = f"llvm.fma.v{a.type.count}{letter}" if isinstance(a.type, ir.VectorType) else f"llvm.fma.{letter}"
-        kind = ir.FunctionType(a.type, [a.type] * 3)
-        return self.builder.call(declared(self.builder.module, kind, name), [a, b, c])
+        values = [self.fill(value) if c.lanes and not value.lanes else value for value in (a, b, c)]
+        return self._called("fma", *values)
 
-    def product(self, values: Sequence[Any]) -> Any:
+    def root(self, a: Value) -> Value:
+        """Square roots."""
+        return self._called("sqrt", a)
+
+    def size(self, a: Value) -> Value:
+        """Magnitudes."""
+        return self._called("fabs", a)
+
+    def truncate(self, a: Value) -> Value:
+        """Numbers rounded towards zero."""
+        return self._called("trunc", a)
+
+    def _called(self, name: str, *values: Value) -> Value:
+        kind = values[0].kind
+        letters = f"{'v' + str(kind.count) if values[0].lanes else ''}f{8 * self.bytes}"
+        function = declared(self.builder.module, ir.FunctionType(kind, [kind] * len(values)), f"llvm.{name}.{letters}")
+        return Value(self, self.builder.call(function, [value.value for value in values]))
+
+    def choose(self, condition: Value, yes: Value, no: Any) -> Value:
+        """Lane by lane one of two values."""
+        return Value(self, self.builder.select(condition.value, *yes._matched(no)))
+
+    def larger(self, a: Value, b: Any) -> Value:
+        """a if a > b, else b: also where a is not a number."""
+        return self.choose(a > b, a, b)
+
+    def smaller(self, a: Value, b: Any) -> Value:
+        """a if a < b, else b: also where a is not a number."""
+        return self.choose(a < b, a, b)
+
+    def product(self, values: Sequence[Value]) -> Value:
+        """Product of all, from the left."""
         total = values[0]
         for value in values[1:]:
-            total = self.builder.fmul(total, value)
+            total = total * value
         return total
 
-    def others(self, rows: Sequence[Any]) -> list[Any]:
+    def others(self, rows: Sequence[Value]) -> list[Value]:
         """For each of the rows the product of all others, from the left and from the right."""
         left: list[Any] = [None, rows[0]]
         for row in rows[1:-1]:
-            left.append(self.builder.fmul(left[-1], row))
+            left.append(left[-1] * row)
         right, found = None, []
         for n in range(len(rows) - 1, -1, -1):
             sides = [side for side in (left[n], right) if side is not None]
             found.append(self.product(sides))
-            right = rows[n] if right is None else self.builder.fmul(rows[n], right)
+            right = rows[n] if right is None else rows[n] * right
         return found[::-1]
 
-    def sum(self, vectors: Sequence[Any]) -> Any:
+    def sum(self, vectors: Sequence[Value]) -> Value:
         """Sum of all lanes of all vectors: vectors first, then halves upon halves; always in this order."""
-        b = self.builder
         total = vectors[0]
         for vector in vectors[1:]:
-            total = b.fadd(total, vector)
+            total = total + vector
         lanes = self.lanes // 2
         while lanes:
-            halves = [*range(lanes)], [*range(lanes, 2 * lanes)]
-            total = b.fadd(*(self.picked(total, total, half) for half in halves))
+            total = total.picked([*range(lanes)]) + total.picked([*range(lanes, 2 * lanes)])
             lanes //= 2
-        return b.extract_element(total, INT32(0))
+        return total[0]
 
-    def two_sums(self, one: Any, others: Sequence[Any]) -> Any:
+    def two_sums(self, one: Value, others: Sequence[Value]) -> Value:
         """Sum of all lanes of one vector, and of all lanes of some others, as a pair; four lanes of doubles.
 
         The lanes are added in pairs, (0 + 1) + (2 + 3), as in `four_sums` and in the reference kernels.
         """
         second = others[0]
         for vector in others[1:]:
-            second = self.builder.fadd(second, vector)
-        pairs = self._pairs(one, second)
-        return self.builder.fadd(self.picked(pairs, pairs, [0, 1]), self.picked(pairs, pairs, [2, 3]))
+            second = second + vector
+        pairs = _pairs(one, second)
+        return pairs.picked([0, 1]) + pairs.picked([2, 3])
 
-    def four_sums(self, vectors: Sequence[Any]) -> Any:
+    def four_sums(self, vectors: Sequence[Value]) -> Value:
         """Sums of all lanes of each of four vectors of doubles, added in pairs: (0 + 1) + (2 + 3)."""
-        low, high = self._pairs(*vectors[:2]), self._pairs(*vectors[2:])
-        return self.builder.fadd(self.picked(low, high, [0, 1, 4, 5]), self.picked(low, high, [2, 3, 6, 7]))
+        low, high = _pairs(*vectors[:2]), _pairs(*vectors[2:])
+        return low.picked([0, 1, 4, 5], high) + low.picked([2, 3, 6, 7], high)
 
-    def _pairs(self, first: Any, other: Any) -> Any:
-        """Sums of neighbouring lanes of two vectors of four, by turns."""
-        return self.builder.fadd(self.picked(first, other, [0, 4, 2, 6]), self.picked(first, other, [1, 5, 3, 7]))
-
-    def picked(self, first: Any, other: Any, places: list[int]) -> Any:
-        """A vector of the lanes at these places, where those of the other vector follow those of the first."""
-        return self.builder.shuffle_vector(first, other, ir.Constant(ir.VectorType(INT32, len(places)), places))
-
-    def eight_sums(self, vectors: Sequence[Any]) -> Any:
+    def eight_sums(self, vectors: Sequence[Value]) -> Value:
         """Sums of all lanes of each of eight vectors of single numbers: neighbours, then pairs, then halves."""
-
-        def added(first: Any, other: Any, places: list[int], others: list[int]) -> Any:
-            return self.builder.fadd(self.picked(first, other, places), self.picked(first, other, others))
-
+        even, odd = [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]
         while len(vectors) > 2:
             pairs = zip(vectors[::2], vectors[1::2], strict=True)
-            vectors = [added(one, two, [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]) for one, two in pairs]
-        return added(vectors[0], vectors[1], [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
+            vectors = [one.picked(even, two) + one.picked(odd, two) for one, two in pairs]
+        one, two = vectors
+        return one.picked([0, 1, 2, 3, 8, 9, 10, 11], two) + one.picked([4, 5, 6, 7, 12, 13, 14, 15], two)
 
-    def quads(self, array: Any, places: Any) -> list[Any]:
+    def quads(self, array: Row, places: Value) -> list[Value]:
         """Four vectors of eight single numbers: array[places], and those one, two and three places later."""
-        b, picked = self.builder, self.picked
-        fours = [self.load(array, b.zext(b.extract_element(places, INT32(lane)), INT64), 4) for lane in range(8)]
-        wide = [picked(fours[lane], fours[lane + 4], list(range(8))) for lane in range(4)]
-        low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+        fours = [array.vector(places[lane].converted(INT64), 4) for lane in range(8)]
+        wide = [fours[lane].picked(list(range(8)), fours[lane + 4]) for lane in range(4)]
         found = []
-        for part in (low, high):
-            one, two = picked(wide[0], wide[1], part), picked(wide[2], wide[3], part)
-            found += [picked(one, two, [0, 1, 8, 9, 4, 5, 12, 13]), picked(one, two, [2, 3, 10, 11, 6, 7, 14, 15])]
+        for part in ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]):
+            one, two = wide[0].picked(part, wide[1]), wide[2].picked(part, wide[3])
+            found += [one.picked([0, 1, 8, 9, 4, 5, 12, 13], two), one.picked([2, 3, 10, 11, 6, 7, 14, 15], two)]
         return found
 
-    def truncate(self, vector: Any) -> Any:
-        """Doubles rounded towards zero."""
-        kind = vector.type
-        function = declared(self.builder.module, ir.FunctionType(kind, [kind]), f"llvm.trunc.v{kind.count}f64")
-        return self.builder.call(function, [vector])
-
-    def whole(self, vector: Any) -> Any:
+    def whole(self, vector: Value) -> Value:
         """Numbers rounded towards zero, as 64-bit integers; right for finite doubles below 2^51.
 
         Adding 1.5 * 2^52 to a whole number leaves it, in two's complement, in the last bits of the sum.
         """
-        b, kind, lanes = self.builder, vector.type, vector.type.count
-        magic = ir.Constant(kind, [6755399441055744.0] * lanes)
-        integers = ir.VectorType(INT64, lanes)
-        bits = b.bitcast(b.fadd(self.truncate(vector), magic), integers)
-        return b.sub(bits, ir.Constant(integers, [0x4338000000000000] * lanes))
+        sums = self.truncate(vector) + 6755399441055744.0
+        bits = Value(self, self.builder.bitcast(sums.value, ir.VectorType(INT64, sums.lanes)))
+        return bits - 0x4338000000000000
 
-    def add_whole(self, vector: Any, row: Any, begin: Any) -> None:
-        """Add 64-bit integers to those from `begin` on after `row`."""
-        b = self.builder
-        place = INT64(begin) if isinstance(begin, int) else begin
-        address = _as(b, b.gep(row, [place], source_etype=INT64), vector.type)
-        b.store(b.add(b.load(address, align=8, typ=vector.type), vector), address, align=8)
-
-    def prefetch(self, row: Any, length: int, *, write: bool) -> None:
+    def prefetch(self, row: Row, length: int, *, write: bool) -> None:
         """Prefetch the cache lines of a row, for writing only if no other thread reads it meanwhile."""
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
         function = declared(self.builder.module, kind, "llvm.prefetch.p0")
         for begin in range(0, length, LINE // self.bytes):
-            address = _as(self.builder, self.pointer(row, begin), ir.IntType(8))
+            address = row.at(begin).of(BYTE).address
             self.builder.call(function, [address, INT32(int(write)), INT32(3), INT32(1)])
 
 
-def _as(builder: Any, address: Any, kind: Any) -> Any:
-    """The address as one of another kind of number."""
-    return builder.bitcast(address, kind.as_pointer())
+def _pairs(first: Value, other: Value) -> Value:
+    """Sums of neighbouring lanes of two vectors of four, by turns."""
+    return first.picked([0, 4, 2, 6], other) + first.picked([1, 5, 3, 7], other)
 
 
-def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    """Where the numbers of an array begin."""
-    return context.make_array(kind)(context, builder, array).data
-
-
-def emits(body: Callable[..., Any]) -> Any:
+def emits(body: Callable[..., Any], result: Any = None) -> Any:
     """An intrinsic whose instructions the body emits; kernels call it without its first argument, the `Code`.
 
-    The code is one for the numbers of the first array. In the body an array is the address of its numbers, `Constants`
-    are whole numbers, a named tuple has its fields as attributes, and anything else is a value: whole numbers have 64
-    bits, other numbers the type of the code. A body that returns something returns one such number.
+    The code is one for the numbers of the first array. In the body an array is a `Row`, `Constants` are whole numbers
+    of Python, a tuple is a list, a named tuple has its fields as attributes, and anything else is a `Value`: whole
+    numbers have 64 bits, other numbers the type of the code. A body that returns something returns one number, of the
+    type of the code or of the type `result`.
     """
     returns = body.__annotations__["return"] is not None
 
     @wraps(body)
     def typed(typingctx: Any, *kinds: Any) -> Any:
         inside = kinds[0].types if isinstance(kinds[0], types.NamedTuple) else kinds
-        number = next(kind.dtype for kind in inside if isinstance(kind, types.Array))
+        number = next((kind.dtype for kind in inside if isinstance(kind, types.Array)), types.float64)
         real = number if isinstance(number, types.Float) else types.float64
         numbers = ((types.Integer, types.int64), (types.Float, real))
         taken = [next((to for old, to in numbers if isinstance(kind, old)), kind) for kind in kinds]
 
         def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            given = [_given(context, builder, kind, value) for kind, value in zip(taken, args, strict=True)]
-            found = body(Code(context, builder, number), *given)
-            return found if returns else context.get_dummy_value()
+            c = Code(context, builder, number)
+            found = body(c, *(_given(c, context, kind, value) for kind, value in zip(taken, args, strict=True)))
+            return found.value if returns else context.get_dummy_value()
 
-        return (number if returns else types.void)(*taken), code
+        return ((result or number) if returns else types.void)(*taken), code
 
     return intrinsic(typed)
 
 
-def _given(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+def _given(c: Code, context: Any, kind: Any, value: Any) -> Any:
     """An argument as the body of an intrinsic takes it."""
-    if isinstance(kind, types.NamedTuple):
-        parts = [builder.extract_value(value, place) for place in range(len(kind.types))]
-        fields = zip(kind.fields, kind.types, parts, strict=True)
-        return SimpleNamespace(**{name: _given(context, builder, *field) for name, *field in fields})
+    if hasattr(kind, "types"):  # a tuple
+        parts = [_given(c, context, one, c.builder.extract_value(value, m)) for m, one in enumerate(kind.types)]
+        return SimpleNamespace(**dict(zip(kind.fields, parts, strict=True))) if hasattr(kind, "fields") else parts
     if isinstance(kind, types.Array):
-        return data_of(context, builder, kind, value)
-    return kind.numbers if isinstance(kind, ConstantsType) else value
+        return Row(c, context.make_array(kind)(context, c.builder, value).data, context.get_data_type(kind.dtype))
+    return kind.numbers if isinstance(kind, ConstantsType) else Value(c, value)
 
 
 @emits
-def load_acquire(c: Code, array: Any, place: Any) -> Any:
+def load_acquire(c: Code, array: Row, place: Value) -> Value:
     """array[place] as int64, in one order for all threads."""
-    return c.builder.load_atomic(c.pointer(array, place), "seq_cst", 8, typ=INT64)
+    return Value(c, c.builder.load_atomic(array.at(place).address, "seq_cst", 8, typ=INT64))
 
 
 @emits
-def add_release(c: Code, array: Any, place: Any, amount: Any) -> Any:
+def add_release(c: Code, array: Row, place: Value, amount: Value) -> Value:
     """array[place] += amount, atomically; returns the old number."""
-    return c.builder.atomic_rmw("add", c.pointer(array, place), amount, "seq_cst")
+    return Value(c, c.builder.atomic_rmw("add", array.at(place).address, amount.value, "seq_cst"))

@@ -165,7 +165,7 @@ def _half_sweep(
     size, width = 1 if block == model.order else model.shape[block], int(model.block_widths[block])
     if entries is not None:
         matrices = entries.row_matrices(model, block)
-        limits, rows = matrices.limits, np.flatnonzero(np.diff(entries.lists[block].begins))
+        limits, rows = matrices.limits, entries.lists[block].rows
     elif vault.unit.coordinates_public:
         limits, rows, triangles = _public_matrices(vault.pattern, model, block, pure)
     else:

@@ -11,12 +11,11 @@ import numpy as np
 from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.fast import gradients as vectorised
 from tensorveil.kernels.reference import gradients
-from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
+from tensorveil.kernels.vectors import NEAR, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.solvers.layouts.strata import padded_parameters, run_apart, sensible_threads, tile_order
 
 MOST_STEPS = 2.0**40  # grid steps in a clip norm: more than any plan asks for
-NEAR = 2**20  # bytes that about fit a core's own cache: smaller models need no prefetching
 EXACT = 2.0**53  # up to here doubles are exact whole numbers
 
 

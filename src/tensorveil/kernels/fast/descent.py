@@ -14,14 +14,24 @@ import os
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numpy.typing import NDArray
 
 from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.vectors import AHEAD, INT32, INT64, Code, Constants, add_release, emits, load_acquire
+from tensorveil.kernels.vectors import (
+    AHEAD,
+    DOUBLE,
+    SINGLE,
+    Code,
+    Constants,
+    Row,
+    Value,
+    add_release,
+    emits,
+    load_acquire,
+)
 
 Words = NDArray[np.uint32]
 
@@ -32,51 +42,51 @@ STOP = 1  # place of the flag by which one thread tells the others to give up
 
 
 @emits
-def cp_step(c: Code, parameters: Any, starts: Any, words: Any, w: Any, step: Any, shrink: Any, constants: Any) -> Any:
+def cp_step(
+    c: Code,
+    parameters: Row,
+    starts: list[Value],
+    words: Row,
+    w: Value,
+    step: Value,
+    shrink: Value,
+    constants: tuple[int, ...],
+) -> Value:
     """One step on entry w, all rows from the same old values; returns its residual e before the step.
 
     row_n = shrink row_n + step e phi_n,    step = 2 eta,    shrink = 1 - 2 eta lambda
     """
-    b = c.builder
     N, R = constants
     length, size = c.padded(R), N + c.bytes // 4
-    here = b.gep(words, [b.mul(w, INT64(size))], source_etype=INT32)
-    later = b.gep(here, [INT64(AHEAD * size)], source_etype=INT32)
-    for n in range(N):
-        c.prefetch(c.row(parameters, starts, later, n, length), length, write=True)
-    rows = [c.row(parameters, starts, here, n, length) for n in range(N)]
-    pieces = c.pieces(length)
-    kept = [[c.load(one, *piece) for one in rows] for piece in pieces]
-    sums: list[Any] = []  # two chains of sums, so that one need not wait for the other
+    entry = words.at(w * size)
+    for row in c.rows(parameters, starts, entry.at(AHEAD * size), N, length):
+        c.prefetch(row, length, write=True)
+    rows = c.rows(parameters, starts, entry, N, length)
+    kept = [[row.vector(begin) for row in rows] for begin in c.pieces(length)]
+    sums: list[Value] = []  # two chains of sums, so that one need not wait for the other
     for place, values in enumerate(kept):
         first = c.product(values[:-1])
         if place < 2:
-            sums.append(b.fmul(first, values[-1]))
+            sums.append(first * values[-1])
         else:
             sums[place % 2] = c.fma(first, values[-1], sums[place % 2])
-    value = b.bitcast(b.gep(here, [INT64(N)], source_etype=INT32), c.number.as_pointer())
-    e = b.fsub(b.load(value, align=4, typ=c.number), c.sum(sums))
-    move = b.fmul(step, e)
-    for piece, values in zip(pieces, kept, strict=True):
-        if len(pieces) > LONG:
-            values = [c.load(one, *piece) for one in rows]
-        step_vector, shrink_vector = c.fill(move, piece[1]), c.fill(shrink, piece[1])
-        for one, value, phi in zip(rows, values, c.others(values), strict=True):
-            c.store(c.fma(step_vector, phi, b.fmul(shrink_vector, value)), one, piece[0])
+    e = entry.at(N).of(c.number)[0] - c.sum(sums)
+    move = step * e
+    for begin, values in zip(c.pieces(length), kept, strict=True):
+        if len(kept) > LONG:
+            values = [row.vector(begin) for row in rows]
+        for row, value, phi in zip(rows, values, c.others(values), strict=True):
+            row.store(c.fma(move, phi, value * shrink), begin)
     return e
 
 
 @emits
-def store_value(c: Code, words: Any, place: Any, value: Any, size: Any) -> None:
+def store_value(c: Code, words: Row, place: Value, value: Value, size: tuple[int, ...]) -> None:
     """Write a value over the words from `place` on: single precision over one, double over two."""
-    b = c.builder
-    address = c.pointer(words, place)
-    with b.if_else(b.icmp_signed("==", size, INT64(1))) as (single, double):
-        with single:
-            number = b.fptrunc(value, ir.FloatType())
-            b.store(number, b.bitcast(address, ir.FloatType().as_pointer()), align=4)
-        with double:
-            b.store(value, b.bitcast(address, ir.DoubleType().as_pointer()), align=4)
+    if size[0] == 1:
+        words.at(place).of(SINGLE)[0] = value.converted(SINGLE)
+    else:
+        words.at(place).of(DOUBLE)[0] = value
 
 
 @compiled
@@ -153,6 +163,7 @@ def arrange(
     scale: float,
     shift: float,
     words: Words,
+    value_words: Constants,
 ) -> None:
     """Put entries into their tiles, in random order there, with scale x_w + shift as their value.
 
@@ -175,7 +186,7 @@ def arrange(
                 words[end, word] = words[there, word]
         for n in range(N):
             words[there, n] = coordinates[w, n]
-        store_value(words, there * size + N, scale * values[w] + shift, size - N)
+        store_value(words, there * size + N, scale * values[w] + shift, value_words)
     for w in range(coordinates.shape[0], words.shape[0]):  # the spare entries name rows that exist
         for word in range(size):
             words[w, word] = 0

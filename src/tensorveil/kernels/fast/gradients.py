@@ -3,100 +3,92 @@
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 
 from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.reference.gradients import INSIDE, LEAST_SQUARED, MOST_SHRINKING
-from tensorveil.kernels.vectors import AHEAD, INT32, INT64, Code, Constants, declared, emits
+from tensorveil.kernels.vectors import AHEAD, Code, Constants, Row, Value, emits
 
 BATCH = 32  # entries whose features stay in the nearest cache
 
 
 @emits
-def cp_features(
+def cp_lengths(
     c: Code,
-    parameters: Any,
-    starts: Any,
-    coordinates: Any,
-    w: Any,
-    later: Any,
-    phi: Any,
-    k: Any,
-    sums: Any,
-    constants: Any,
+    parameters: Row,
+    starts: list[Value],
+    coordinates: Row,
+    w: Value,
+    later: Value,
+    k: Value,
+    sums: Row,
+    totals: Row,
+    constants: tuple[int, ...],
 ) -> None:
-    """phi[k] = the features of all modes of entry w, sums[k] = (xhat_w, sum over modes of |phi_n|^2).
+    """sums[k] = (xhat_w, sum over modes of |phi_n|^2) of entry w.
 
-    Rows of the model, and therefore of phi, are padded to whole vectors. If the model does not fit a cache, the rows of
-    entry `later` are prefetched meanwhile.
+    Rows of the model are padded to whole vectors. If the model does not fit a cache, the rows of entry `later` are
+    prefetched meanwhile, and the totals of entry w, which are added to soon.
     """
-    b = c.builder
     N, R, is_large = constants
     length = c.padded(R)
-    out = c.pointer(phi, b.mul(k, INT64(N * length)))
+    entry = coordinates.at(w * N)
     if is_large:
-        for row in _rows(c, parameters, starts, coordinates, later, N, length):
+        for row in c.rows(parameters, starts, coordinates.at(later * N), N, length):
             c.prefetch(row, length, write=False)
-    rows = _rows(c, parameters, starts, coordinates, w, N, length)
-    products: Any = c.zero(c.lanes)
-    squares = [c.zero(c.lanes) for _ in range(N)]
-    for begin, lanes in c.pieces(length):
-        values = [c.load(row, begin, lanes) for row in rows]
-        found = c.others(values)
-        products = c.fma(found[-1], values[-1], products)
-        for n, one in enumerate(found):
-            squares[n] = c.fma(one, one, squares[n])
-            c.store(one, out, n * length + begin)
-    c.store(c.two_sums(products, squares), sums, b.mul(k, INT64(2)))
+        for row in c.rows(totals, starts, entry, N, length):
+            c.prefetch(row, length, write=True)
+    rows = c.rows(parameters, starts, entry, N, length)
+    products = c.zero
+    squares = [c.zero for _ in range(N)]
+    for begin in c.pieces(length):
+        values = [row.vector(begin) for row in rows]
+        features = c.others(values)
+        products = c.fma(features[-1], values[-1], products)
+        squares = [c.fma(phi, phi, total) for phi, total in zip(features, squares, strict=True)]
+    sums.store(c.two_sums(products, squares), k * 2)
 
 
 @emits
 def cp_add_steps(
-    c: Code, phi: Any, k: Any, starts: Any, coordinates: Any, w: Any, slope: Any, totals: Any, constants: Any
+    c: Code,
+    parameters: Row,
+    starts: list[Value],
+    coordinates: Row,
+    w: Value,
+    slope: Value,
+    totals: Row,
+    constants: tuple[int, ...],
 ) -> None:
-    """totals += slope phi[k] in every mode, rounded towards zero: whole numbers, held in doubles."""
-    b = c.builder
+    """totals += slope phi of entry w in every mode, rounded towards zero: whole numbers, held in doubles.
+
+    Features are computed again, which takes no longer than storing and loading them.
+    """
     N, R, _ = constants
     length = c.padded(R)
-    mine = c.pointer(phi, b.mul(k, INT64(N * length)))
-    factor = c.fill(slope, c.lanes)
-    for n, aim in enumerate(_rows(c, totals, starts, coordinates, w, N, length)):
-        for begin, lanes in c.pieces(length):
-            term = c.truncate(b.fmul(factor, c.load(mine, n * length + begin, lanes)))
-            c.store(b.fadd(c.load(aim, begin, lanes), term), aim, begin)
+    rows, aims = (c.rows(base, starts, coordinates.at(w * N), N, length) for base in (parameters, totals))
+    for begin in c.pieces(length):
+        for aim, phi in zip(aims, c.others([row.vector(begin) for row in rows]), strict=True):
+            aim.store(aim.vector(begin) + c.truncate(phi * slope), begin)
 
 
 @emits
-def clipped_slopes(c: Code, values: Any, sums: Any, limit: Any, steps: Any, slopes: Any) -> None:
+def clipped_slopes(c: Code, values: Row, first: Value, sums: Row, limit: Value, steps: Value, slopes: Row) -> None:
     """slopes = 2 e (limit / max(2 |e| |phi|, limit) steps) for a batch: `shrinking` on four entries at a time.
 
     e = values - xhat. An entry that the reference kernel leaves out gets zero.
     """
-    b, lanes, kind = c.builder, c.lanes, ir.VectorType(c.number, c.lanes)
-    limit, steps = c.fill(limit, lanes), c.fill(steps, lanes)
-    most = b.fmul(limit, ir.Constant(kind, [MOST_SHRINKING] * lanes))
-    least = ir.Constant(kind, [LEAST_SQUARED] * lanes)
-    root, size = (
-        declared(b.module, ir.FunctionType(kind, [kind]), f"llvm.{name}.v{lanes}f64") for name in ("sqrt", "fabs")
-    )
-    for begin in range(0, BATCH, lanes):
-        low, high = (c.load(sums, 2 * begin + half * lanes, lanes) for half in (0, 1))
-        xhat, squared = (c.picked(low, high, [*range(first, 2 * lanes, 2)]) for first in (0, 1))
-        slope = b.fsub(c.load(values, begin, lanes), xhat)
-        slope = b.fadd(slope, slope)
-        norm = b.fmul(b.call(size, [slope]), b.call(root, [squared]))
-        larger = b.select(b.fcmp_ordered(">", norm, limit), norm, limit)
-        slope = b.fmul(slope, b.fmul(b.fdiv(limit, larger), steps))
-        in_range = b.and_(b.fcmp_ordered("<", norm, most), b.fcmp_ordered(">=", squared, least))
-        c.store(b.select(in_range, slope, c.zero(lanes)), slopes, begin)
-
-
-def _rows(c: Code, base: Any, starts: Any, coordinates: Any, w: Any, N: int, length: int) -> list[Any]:
-    """Where the rows of entry w begin, one per mode."""
-    b = c.builder
-    entry = b.gep(coordinates, [b.mul(w, INT64(N))], source_etype=INT32)
-    return [c.row(base, starts, entry, n, length) for n in range(N)]
+    even, odd = [*range(0, 2 * c.lanes, 2)], [*range(1, 2 * c.lanes, 2)]
+    here = values.at(first)
+    for begin in c.pieces(BATCH):
+        low, high = (sums.vector(2 * begin + half * c.lanes) for half in (0, 1))
+        xhat, squared = low.picked(even, high), low.picked(odd, high)
+        slope = here.vector(begin) - xhat
+        slope = slope + slope
+        norm = c.size(slope) * c.root(squared)
+        slope = slope * (limit / c.larger(norm, limit) * steps)
+        in_range = (norm < limit * MOST_SHRINKING) & (squared >= LEAST_SQUARED)
+        slopes.store(c.choose(in_range, slope, 0.0), begin)
 
 
 @compiled
@@ -121,7 +113,6 @@ def entry_sums(
     steps = 1.0 / grid
     limit = m * INSIDE
     last = end - 1
-    phi = np.empty(BATCH * coordinates.shape[1] * length)
     sums = np.zeros((BATCH, 2))
     here = np.zeros(BATCH)
     slopes = np.empty(BATCH)
@@ -129,12 +120,15 @@ def entry_sums(
         count = min(BATCH, end - first)
         for k in range(count):
             w = first + k
-            cp_features(parameters, starts, coordinates, w, min(w + AHEAD, last), phi, k, sums, constants)
-            here[k] = values[w]
-        clipped_slopes(here, sums, limit, steps, slopes)  # [K1]
+            cp_lengths(parameters, starts, coordinates, w, min(w + AHEAD, last), k, sums, totals, constants)
+        if count < BATCH:
+            here[:count] = values[first:end]
+            clipped_slopes(here, 0, sums, limit, steps, slopes)  # [K1]
+        else:
+            clipped_slopes(values, first, sums, limit, steps, slopes)  # [K1]
         for k in range(count):
             if slopes[k] != 0.0:
-                cp_add_steps(phi, k, starts, coordinates, first + k, slopes[k], totals, constants)  # [K2]
+                cp_add_steps(parameters, starts, coordinates, first + k, slopes[k], totals, constants)  # [K2]
 
 
 @compiled

@@ -13,12 +13,11 @@ rows and vectors at a time; several rows are solved at once (systems.py).
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 
 from tensorveil.arrays import Coordinates, Integers
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fast.systems import SYSTEMS_BYTES, solve_systems
-from tensorveil.kernels.vectors import AHEAD, INT32, INT64, Code, Constants, alloca, emits, for_range
+from tensorveil.kernels.vectors import AHEAD, Code, Constants, Row, Value, Variable, emits
 
 BATCH = 128  # entries whose features are gathered at a time
 MOST_SUMS = 12  # vectors of sums kept in registers: the other four hold what is added
@@ -28,7 +27,8 @@ class ModeRows(NamedTuple):
     """The rows of a mode, and its entries in their order; rows have the padded `length`, D numbers of it used.
 
     The entries of row i are begins[i] to begins[i + 1] of `others` (coordinates in the other modes) and `values`. Rows
-    of this mode begin at own_start in `parameters`, those of the others at `starts`.
+    of this mode begin at own_start in `parameters`, those of the others at `starts`. Kernels get `Constants` beside it:
+    modes, rank, whether rows hold an offset, and whether they fit no near cache. (Inside, they cost 140 us per call.)
     """
 
     parameters: Any
@@ -38,47 +38,43 @@ class ModeRows(NamedTuple):
     values: Any
     mean: Any
     begins: Integers
-    constants: Constants  # modes, rank, and whether rows hold an offset
     length: int
     D: int
 
 
-def entry_rows(c: Code, base: Any, starts: Any, entry: Any, count: int, words: int, length: int) -> list[Any]:
-    """Where the rows that an entry's first `count` words name begin; those of a later entry are prefetched."""
-    later = c.builder.gep(entry, [INT64(AHEAD * words)], source_etype=INT32)
-    for m in range(count):
-        c.prefetch(c.row(base, starts, later, m, length), length, write=False)
-    return [c.row(base, starts, entry, m, length) for m in range(count)]
+def entry_rows(
+    c: Code, base: Row, starts: list[Value], others: Row, w: Value, count: int, length: int, is_large: int = 1
+) -> list[Row]:
+    """Rows that the coordinates of entry w name; those of a later entry of a large model are prefetched."""
+    entry = others.at(w * count)
+    if is_large:
+        for row in c.rows(base, starts, entry.at(AHEAD * count), count, length):
+            c.prefetch(row, length, write=False)
+    return c.rows(base, starts, entry, count, length)
 
 
 @emits
-def gather(c: Code, mode: Any, begin: Any, count: Any, P: Any, g: Any) -> None:
-    """P[w] = phi of the next `count` entries, g += sum of t phi."""
-    b = c.builder
-    N, R, offset = mode.constants
+def gather(c: Code, mode: Any, constants: tuple[int, ...], begin: Value, count: Value, P: Row, g: Row) -> None:
+    """P[k] = phi of the next `count` entries, g += sum of t phi."""
+    N, R, offset, is_large = constants
     length = c.padded(R + offset)
-    pieces = c.pieces(length)
-    sums = [alloca(b, ir.VectorType(c.number, lanes)) for _, lanes in pieces]
-    for place, (first, lanes) in zip(sums, pieces, strict=True):
-        b.store(c.load(g, first, lanes), place)
-    mine = b.gep(mode.others, [b.mul(begin, INT64(N - 1))], source_etype=INT32)
-    values = c.pointer(mode.values, begin)
-    with for_range(b, count) as loop:
-        entry = b.gep(mine, [b.mul(loop.index, INT64(N - 1))], source_etype=INT32)
-        rows = entry_rows(c, mode.parameters, mode.starts, entry, N - 1, N - 1, length)
-        t = b.fsub(c.load_one(values, loop.index), mode.mean)
+    sums = [Variable(g.vector(first)) for first in c.pieces(length)]
+    for k in c.loop(count):
+        w = begin + k
+        rows = entry_rows(c, mode.parameters, mode.starts, mode.others, w, N - 1, length, is_large)
+        t = mode.values[w] - mode.mean
         if offset:
-            for one in rows:
-                t = b.fsub(t, c.load_one(one, R))
-        out = c.pointer(P, b.mul(loop.index, INT64(length)))
-        for place, (first, lanes) in zip(sums, pieces, strict=True):
-            phi = c.product([c.load(one, first, lanes) for one in rows])
-            if offset and first <= R < first + lanes:
-                phi = b.insert_element(phi, ir.Constant(c.number, 1.0), INT32(R - first))
-            c.store(phi, out, first)
-            b.store(c.fma(c.fill(t, lanes), phi, b.load(place)), place)
-    for place, (first, _) in zip(sums, pieces, strict=True):
-        c.store(b.load(place), g, first)
+            for row in rows:
+                t = t - row[R]
+        out = P.at(k * length)
+        for total, first in zip(sums, c.pieces(length), strict=True):
+            phi = c.product([row.vector(first) for row in rows])
+            if offset and first <= R < first + c.lanes:
+                phi = phi.replaced(R - first, 1.0)
+            out.store(phi, first)
+            total.now = c.fma(t, phi, total.now)
+    for total, first in zip(sums, c.pieces(length), strict=True):
+        g.store(total.now, first)
 
 
 def triangle_tiles(rows: int, lanes: int, vectors: int) -> list[tuple[int, int, int, int]]:
@@ -98,32 +94,27 @@ def triangle_tiles(rows: int, lanes: int, vectors: int) -> list[tuple[int, int, 
 
 
 @emits
-def add_gram(c: Code, P: Any, count: Any, H: Any, constants: Any) -> None:
+def add_gram(c: Code, P: Row, count: Value, H: Row, constants: tuple[int, ...]) -> None:
     """H += P^T P, lower triangle, over the first `count` rows of P; rows of H and P have the padded length."""
-    b = c.builder
-    _, R, offset = constants
+    R, offset = constants[1:3]
     length = c.padded(R + offset)
     pieces = c.pieces(length)
     for first, high, vector, width in triangle_tiles(R + offset, c.lanes, len(pieces)):
         mine = pieces[vector : vector + width]
-        sums = [[alloca(b, ir.VectorType(c.number, lanes)) for _, lanes in mine] for _ in range(high)]
-        for a in range(high):
-            for place, (begin, lanes) in zip(sums[a], mine, strict=True):
-                b.store(c.load(H, (first + a) * length + begin, lanes), place)
-        with for_range(b, count) as loop:
-            one = c.pointer(P, b.mul(loop.index, INT64(length)))
-            vectors = [c.load(one, *piece) for piece in mine]
-            for a in range(high):
-                left = c.load_one(one, first + a)
-                for place, value in zip(sums[a], vectors, strict=True):
-                    b.store(c.fma(c.fill(left, value.type.count), value, b.load(place)), place)
-        for a in range(high):
-            for place, (begin, _) in zip(sums[a], mine, strict=True):
-                c.store(b.load(place), H, (first + a) * length + begin)
+        cells = [(a, begin) for a in range(first, first + high) for begin in mine]
+        sums = {(a, begin): Variable(H.vector(a * length + begin)) for a, begin in cells}
+        for k in c.loop(count):
+            row = P.at(k * length)
+            vectors = {begin: row.vector(begin) for begin in mine}
+            left = {a: row[a] for a in range(first, first + high)}
+            for a, begin in cells:
+                sums[a, begin].now = c.fma(left[a], vectors[begin], sums[a, begin].now)
+        for a, begin in cells:
+            H.store(sums[a, begin].now, a * length + begin)
 
 
 @compiled
-def solve_rows(mode: ModeRows, first: int, last: int, ridges: Any) -> float:
+def solve_rows(mode: ModeRows, constants: Constants, first: int, last: int, ridges: Any) -> float:
     """Set rows first to last of a factor matrix to their ridge solutions; returns their effective number of parameters.
 
     ridges[d] is added to the diagonal. A row without entries becomes zero; one whose matrix is not positive definite in
@@ -146,8 +137,8 @@ def solve_rows(mode: ModeRows, first: int, last: int, ridges: Any) -> float:
         g[:] = 0.0
         for begin in range(begins[i], begins[i + 1], BATCH):
             count = min(BATCH, begins[i + 1] - begin)
-            gather(mode, begin, count, P, g)
-            add_gram(P, count, H, mode.constants)
+            gather(mode, constants, begin, count, P, g)
+            add_gram(P, count, H, constants)
         for a in range(D):
             for b in range(a + 1):
                 many[(a * D + b) * S + system] = H[a * length + b]
@@ -172,36 +163,32 @@ def solve_rows(mode: ModeRows, first: int, last: int, ridges: Any) -> float:
 
 
 @emits
-def residual(c: Code, mode: Any, w: Any, own: Any) -> Any:
+def residual(c: Code, mode: Any, constants: tuple[int, ...], w: Value, own: Value) -> Value:
     """x_w - mean - offsets - xhat_w, with the row of the sorted mode beginning at `own`."""
-    b = c.builder
-    N, R, offset = mode.constants
+    N, R, offset, is_large = constants
     length = c.padded(R + offset)
-    entry = b.gep(mode.others, [b.mul(w, INT64(N - 1))], source_etype=INT32)
-    others = entry_rows(c, mode.parameters, mode.starts, entry, N - 1, N - 1, length)
-    rows = [*others, c.pointer(mode.parameters, own)]
-    t = b.fsub(c.load_one(mode.values, w), mode.mean)
+    rows = entry_rows(c, mode.parameters, mode.starts, mode.others, w, N - 1, length, is_large)
+    rows.append(mode.parameters.at(own))
+    t: Value = mode.values[w] - mode.mean
     if offset:
-        for one in rows:
-            t = b.fsub(t, c.load_one(one, R))
+        for row in rows:
+            t = t - row[R]
     products = []
-    for first, lanes in c.pieces(length):
-        value = c.product([c.load(one, first, lanes) for one in rows])
-        if offset and first <= R < first + lanes:
-            value = b.insert_element(value, ir.Constant(c.number, 0.0), INT32(R - first))
-        products.append(value)
-    return b.fsub(t, c.sum(products))
+    for first in c.pieces(length):
+        value = c.product([row.vector(first) for row in rows])
+        products.append(value.replaced(R - first, 0.0) if offset and first <= R < first + c.lanes else value)
+    return t - c.sum(products)
 
 
 @compiled
-def sum_residuals(mode: ModeRows, first: int, last: int) -> tuple[float, float]:
+def sum_residuals(mode: ModeRows, constants: Constants, first: int, last: int) -> tuple[float, float]:
     """Sum and sum of squares of the residuals of all entries of rows first to last."""
     total = 0.0
     squares = 0.0
     for i in range(first, last):
         own = mode.own_start + i * mode.length
         for w in range(mode.begins[i], mode.begins[i + 1]):
-            e = np.float64(residual(mode, w, own))
+            e = np.float64(residual(mode, constants, w, own))
             total += e
             squares += e * e
     return total, squares

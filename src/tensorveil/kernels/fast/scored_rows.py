@@ -16,10 +16,10 @@ them.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numpy.typing import NDArray
 
@@ -27,17 +27,7 @@ from tensorveil.kernels import normals
 from tensorveil.kernels.compiling import compiled
 from tensorveil.kernels.fast.ridge import add_gram
 from tensorveil.kernels.fast.row_features import gather, gather_tucker
-from tensorveil.kernels.vectors import (
-    INT32,
-    INT64,
-    Code,
-    Constants,
-    alloca,
-    data_of,
-    for_range,
-    intrinsic,
-    padded,
-)
+from tensorveil.kernels.vectors import DOUBLE, INT32, INT64, Code, Constants, Row, Value, Variable, emits
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -50,131 +40,91 @@ EXTRA = 2  # numbers of a packed row after those of the factor matrix: the offse
 EIGHT = 8  # lanes of single numbers
 
 
-def _means(c: Code, batch: Any, first: Any, row: list[Any], length: int) -> Any:
+def _means(c: Code, P: Row, first: Value, row: list[Value], length: int) -> Value:
     """Means of eight entries, whose features begin at number `first` of the batch."""
-    b = c.builder
     products = []
     for lane in range(EIGHT):
-        one = c.pointer(batch, b.mul(b.add(first, INT64(lane)), INT64(length)))
-        total = b.fmul(c.load(one, 0, EIGHT), row[0])
-        for value, (place, lanes) in zip(row[1:], c.pieces(length)[1:], strict=True):
-            total = c.fma(c.load(one, place, lanes), value, total)
+        features = P.at((first + lane) * length)
+        total = features.vector(0) * row[0]
+        for value, place in zip(row[1:], c.pieces(length)[1:], strict=True):
+            total = c.fma(features.vector(place), value, total)
         products.append(total)
     return c.eight_sums(products)
 
 
-@intrinsic
-def means_of(typingctx: Any, P: Any, count: Any, row: Any, means: Any, constants: Any) -> Any:
+@emits
+def means_of(c: Code, P: Row, count: Value, row: Row, means: Row, constants: tuple[int, ...]) -> None:
     """means[k] = P[k] . row of the first `count` entries, rounded up to a multiple of eight."""
-    _, R, extra = constants.numbers
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, types.float32)
-        length = padded(R + extra, np.float32)
-        batch, own, out = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 3))
-        vectors = [c.load(own, *piece) for piece in c.pieces(length)]
-        with for_range(b, b.sdiv(b.add(args[1], INT64(EIGHT - 1)), INT64(EIGHT))) as loop:
-            first = b.mul(loop.index, INT64(EIGHT))
-            c.store(_means(c, batch, first, vectors, length), out, first)
-        return context.get_dummy_value()
-
-    return types.void(P, types.int64, row, means, constants), code
+    _, R, extra = constants
+    length = c.padded(R + extra)
+    vectors = [row.vector(place) for place in c.pieces(length)]
+    for group in c.loop((count + (EIGHT - 1)) // EIGHT):
+        means.store(_means(c, P, group * EIGHT, vectors, length), group * EIGHT)
 
 
-@intrinsic
+@partial(emits, result=types.float64)
 def score(
-    typingctx: Any,
-    P: Any,
-    count: Any,
-    row: Any,
-    symbols: Any,
-    begin: Any,
-    table: Any,
-    places: Any,
-    reach: Any,
-    g: Any,
-    constants: Any,
-) -> Any:
+    c: Code,
+    P: Row,
+    count: Value,
+    row: Row,
+    symbols: Row,
+    begin: Value,
+    table: Row,
+    places: Value,
+    reach: Value,
+    g: Row,
+    constants: tuple[int, ...],
+) -> Value:
     """g += scores of gathered entries of one row; returns the sum of their log likelihoods.
 
     Eight at a time; the log likelihood is cubic between the places of the table, and the score is linear.
     """
-    _, R, extra = constants.numbers
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        c = Code(context, b, types.float32)
-        length = padded(R + extra, np.float32)
-        batch, own, marks, values, right = (data_of(context, b, signature.args[k], args[k]) for k in (0, 2, 3, 5, 8))
-        count, places, reach = args[1], args[6], args[7]
-        pieces = c.pieces(length)
-        single, integers = ir.VectorType(c.number, EIGHT), ir.VectorType(INT32, EIGHT)
-        doubles = ir.VectorType(ir.DoubleType(), EIGHT)
-
-        def constant(number: float) -> Any:
-            return ir.Constant(single, [number] * EIGHT)
-
-        vectors = [c.load(own, *piece) for piece in pieces]
-        sums = [[alloca(b, single) for _ in pieces] for _ in range(2)]  # of even and of odd entries
-        for place, piece in zip(sums[0], pieces, strict=True):
-            b.store(c.load(right, *piece), place)
-        for place in sums[1]:
-            b.store(c.zero(EIGHT), place)
-        total = alloca(b, doubles)
-        b.store(ir.Constant(doubles, [0.0] * EIGHT), total)
-        cells = b.sub(places, INT64(1))
-        last = c.fill(b.sitofp(cells, c.number), EIGHT)
-        width = b.fdiv(b.fmul(ir.Constant(c.number, 2.0), reach), b.sitofp(cells, c.number))
-        per_unit = c.fill(b.fdiv(ir.Constant(c.number, 1.0), width), EIGHT)
-        width, reach = c.fill(width, EIGHT), c.fill(reach, EIGHT)
-        stride, largest = (c.fill(b.trunc(n, INT32), EIGHT) for n in (places, b.sub(places, INT64(2))))
-        lanes = ir.Constant(integers, list(range(EIGHT)))
-        with for_range(b, b.sdiv(b.add(count, INT64(EIGHT - 1)), INT64(EIGHT))) as loop:
-            first = b.mul(loop.index, INT64(EIGHT))
-            x = b.fmul(b.fadd(_means(c, batch, first, vectors, length), reach), per_unit)
-            x = b.select(b.fcmp_ordered("<", x, last), x, last)
-            x = b.select(b.fcmp_ordered(">", x, c.zero(EIGHT)), x, c.zero(EIGHT))
-            k = b.fptosi(x, integers)
-            k = b.select(b.icmp_signed("<", k, largest), k, largest)
-            t = b.fsub(x, b.sitofp(k, single))
-            bytes_of = ir.VectorType(ir.IntType(8), EIGHT)
-            mark = b.gep(marks, [b.add(args[4], first)], source_etype=ir.IntType(8))
-            mark = b.load(b.bitcast(mark, bytes_of.as_pointer()), align=1, typ=bytes_of)
-            cell = b.add(b.mul(b.zext(mark, integers), stride), k)
-            cell = b.add(cell, cell)  # two numbers per place
-            low, low_slope, high, high_slope = c.quads(values, cell)
-            rest = b.fsub(constant(1.0), t)
-            slope = c.fma(t, b.fsub(high_slope, low_slope), low_slope)
-            bend = b.fsub(b.fmul(rest, low_slope), b.fmul(t, high_slope))
-            share = b.fmul(b.fmul(t, t), b.fsub(constant(3.0), b.fadd(t, t)))
-            value = c.fma(share, b.fsub(high, low), low)
-            value = c.fma(b.fmul(width, b.fmul(t, rest)), bend, value)
-            inside = b.icmp_signed("<", lanes, c.fill(b.trunc(b.sub(count, first), INT32), EIGHT))
-            slope, value = (b.select(inside, part, c.zero(EIGHT)) for part in (slope, value))
-            b.store(b.fadd(b.load(total), b.fpext(value, doubles)), total)
-            for lane in range(EIGHT):
-                one = c.pointer(batch, b.mul(b.add(first, INT64(lane)), INT64(length)))
-                factor = c.fill(b.extract_element(slope, INT32(lane)), EIGHT)
-                for place, piece in zip(sums[lane % 2], pieces, strict=True):
-                    b.store(c.fma(factor, c.load(one, *piece), b.load(place)), place)
-        for even, odd, (first, _) in zip(*sums, pieces, strict=True):
-            c.store(b.fadd(b.load(even), b.load(odd)), right, first)
-        found, whole = ir.Constant(ir.DoubleType(), 0.0), b.load(total)
+    _, R, extra = constants
+    length = c.padded(R + extra)
+    pieces = c.pieces(length)
+    vectors = [row.vector(place) for place in pieces]
+    sums = [[Variable(g.vector(place)) for place in pieces], [Variable(c.zero) for _ in pieces]]  # of even and odd ones
+    total = Variable(c.constant([0.0] * EIGHT, DOUBLE))
+    cells = (places - 1).converted(c.number)
+    width = reach * 2.0 / cells
+    per_unit = 1.0 / width
+    stride, largest = places.converted(INT32), (places - 2).converted(INT32)
+    lanes = c.constant([*range(EIGHT)], INT32)
+    for group in c.loop((count + (EIGHT - 1)) // EIGHT):
+        first = group * EIGHT
+        x = (_means(c, P, first, vectors, length) + reach) * per_unit
+        x = c.larger(c.smaller(x, cells), 0.0)
+        k = c.smaller(x.converted(INT32), largest)
+        t = x - k.converted(c.number)
+        mark = symbols.vector(begin + first, EIGHT).converted(INT32)
+        cell = mark * stride + k
+        low, low_slope, high, high_slope = c.quads(table, cell + cell)  # two numbers per place
+        rest = 1.0 - t
+        slope = c.fma(t, high_slope - low_slope, low_slope)
+        bend = rest * low_slope - t * high_slope
+        share = t * t * (3.0 - (t + t))
+        value = c.fma(share, high - low, low)
+        value = c.fma(t * rest * width, bend, value)
+        inside = lanes < (count - first).converted(INT32)
+        slope, value = c.choose(inside, slope, 0.0), c.choose(inside, value, 0.0)
+        total.now += value.converted(DOUBLE)
         for lane in range(EIGHT):
-            found = b.fadd(found, b.extract_element(whole, INT32(lane)))
-        return found
+            features = P.at((first + lane) * length)
+            for own, place in zip(sums[lane % 2], pieces, strict=True):
+                own.now = c.fma(slope[lane], features.vector(place), own.now)
+    for even, odd, place in zip(*sums, pieces, strict=True):
+        g.store(even.now + odd.now, place)
+    likelihood = c.constant(0.0, DOUBLE)
+    for lane in range(EIGHT):
+        likelihood = likelihood + total.now[lane]
+    return likelihood
 
-    ints, single = types.int64, types.float32
-    return types.float64(P, ints, row, symbols, ints, table, ints, single, g, constants), code
 
-
-@intrinsic
-def rank_of(typingctx: Any, constants: Any) -> Any:
+@partial(emits, result=types.int64)
+def rank_of(c: Code, constants: tuple[int, ...]) -> Value:
     """The rank, known when the kernel is compiled."""
-
-    def code(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        return INT64(constants.numbers[1])
-
-    return types.int64(constants), code
+    return c.constant(constants[1], INT64)
 
 
 @compiled

@@ -3,105 +3,125 @@
 The right-hand sides are those of reference/statistics.py, bit for bit. Entries are sorted by the mode (ridge.py).
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 
 from tensorveil.arrays import Floats, Integers
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.fast.ridge import BATCH, ModeRows, add_gram, gather
+from tensorveil.kernels.fast.ridge import BATCH, ModeRows, add_gram, entry_rows
 from tensorveil.kernels.fast.systems import SYSTEMS_BYTES, solve_systems, subtract_products
 from tensorveil.kernels.reference.statistics import INSIDE, SMALLEST_LIMIT, STATISTIC_STEPS
-from tensorveil.kernels.vectors import INT32, INT64, Code, alloca, emits, for_range
+from tensorveil.kernels.vectors import BIT, Code, Constants, Row, Value, Variable, emits
+
+AT_ONCE = 2**18  # terms of at most 2^32 whose sum stays below 2^51
 
 
-@emits
-def longest(c: Code, P: Any, count: Any, constants: Any) -> Any:
-    """The largest |P[w]|^2 of the first `count` rows of P; infinite if one of them is not finite."""
-    b = c.builder
-    length = c.padded(constants[1])
-    kind = ir.VectorType(c.number, c.lanes)
-    largest, doubt = alloca(b, kind), alloca(b, kind)
-    for place in (largest, doubt):
-        b.store(c.zero(c.lanes), place)
+class Longest:
+    """The largest of squared lengths that are noted four at a time; infinite if one of them is not finite."""
 
-    def squares(w: Any) -> Any:
-        """A vector whose lanes sum up to |P[w]|^2."""
-        row, result = c.pointer(P, b.mul(w, INT64(length))), c.zero(c.lanes)
-        for piece in c.pieces(length):
-            value = c.load(row, *piece)
-            result = c.fma(value, value, result)
-        return result
+    def __init__(self, c: Code) -> None:
+        self.code, self.largest, self.doubt = c, Variable(c.zero), Variable(c.zero)
 
-    def note(lengths: Any) -> None:
-        old = b.load(largest)
-        b.store(b.select(b.fcmp_ordered(">", lengths, old), lengths, old), largest)
+    def note(self, squares: list[Value]) -> None:
+        """Note the lengths of one or of four vectors, of which these are the squares, summed up to four lanes."""
+        lengths = self.code.four_sums(squares * (self.code.lanes // len(squares)))
+        self.largest.now = self.code.larger(lengths, self.largest.now)
         # 0 times a finite length leaves the doubt at 0, while 0 times any other makes it not a number
-        b.store(c.fma(lengths, c.zero(c.lanes), b.load(doubt)), doubt)
+        self.doubt.now = self.code.fma(lengths, self.code.zero, self.doubt.now)
 
-    fours = b.sdiv(count, INT64(c.lanes))
-    with for_range(b, fours) as loop:
-        first = b.mul(loop.index, INT64(c.lanes))
-        note(c.four_sums([squares(b.add(first, INT64(lane))) for lane in range(c.lanes)]))
-    done = b.mul(fours, INT64(c.lanes))
-    with for_range(b, b.sub(count, done)) as loop:
-        note(c.four_sums([squares(b.add(done, loop.index))] * c.lanes))
-    lengths = b.load(largest)
-    result = b.extract_element(lengths, INT32(0))
-    for lane in range(1, c.lanes):
-        one = b.extract_element(lengths, INT32(lane))
-        result = b.select(b.fcmp_ordered(">", one, result), one, result)
-    is_finite = b.fcmp_ordered("==", c.sum([b.load(doubt)]), ir.Constant(c.number, 0.0))
-    return b.select(is_finite, result, ir.Constant(c.number, float("inf")))
+    def result(self) -> Value:
+        c, lengths = self.code, self.largest.now
+        result = lengths[0]
+        for lane in range(1, c.lanes):
+            result = c.larger(lengths[lane], result)
+        return c.choose(c.sum([self.doubt.now]).equals(0.0), result, float("inf"))
+
+
+def _groups(c: Code, count: Value) -> Iterator[tuple[Value, int]]:
+    """(first, size) of groups of four entries, and of the single ones that are left."""
+    fours = count // c.lanes
+    for k in c.loop(fours):
+        yield k * c.lanes, c.lanes
+    for k in c.loop(count - fours * c.lanes):
+        yield fours * c.lanes + k, 1
+
+
+def _features(c: Code, mode: Any, constants: tuple[int, ...], w: Value) -> tuple[list[Value], Value]:
+    """phi of entry w, and a vector whose lanes sum up to |phi|^2."""
+    N, R, _, is_large = constants
+    rows = entry_rows(c, mode.parameters, mode.starts, mode.others, w, N - 1, c.padded(R), is_large)
+    phi = [c.product([row.vector(begin) for row in rows]) for begin in c.pieces(c.padded(R))]
+    squares = c.zero
+    for vector in phi:
+        squares = c.fma(vector, vector, squares)
+    return phi, squares
 
 
 @emits
-def add_right_sides(c: Code, mode: Any, begin: Any, count: Any, P: Any, scale: Any, g: Any) -> None:
-    """g += sum over the first `count` rows of P of scale x P[w], each number of a term rounded towards zero.
+def gather_features(c: Code, mode: Any, constants: tuple[int, ...], begin: Value, count: Value, P: Row) -> Value:
+    """P[k] = phi of the next `count` entries; returns the largest |phi|^2, infinite if one is not finite."""
+    length = c.padded(constants[1])
+    longest = Longest(c)
+    for first, size in _groups(c, count):
+        squares = []
+        for k in range(size):
+            phi, square = _features(c, mode, constants, begin + first + k)
+            squares.append(square)
+            for vector, place in zip(phi, c.pieces(length), strict=True):
+                P.at((first + k) * length).store(vector, place)
+        longest.note(squares)
+    return longest.result()
 
-    x is the value minus the mean, clipped to [-1, 1]. Terms are whole numbers of at most 2^32, held in doubles, which
-    sum up a batch of them exactly.
+
+@emits
+def add_right_sides(
+    c: Code, mode: Any, constants: tuple[int, ...], begin: Value, count: Value, scale: Value, g: Row
+) -> Value:
+    """g += sum over the next `count` entries of scale x phi, each number of a term rounded towards zero.
+
+    x is the value minus the mean, clipped to [-1, 1]. Terms of at most 2^32 are whole numbers in doubles, which sum up
+    AT_ONCE of them exactly. Returns the largest |phi|^2, infinite if one is not finite: the caller compares.
     """
-    b = c.builder
-    length = c.padded(mode.constants[1])
-    pieces = c.pieces(length)
-    sums = [alloca(b, ir.VectorType(c.number, c.lanes)) for _ in pieces]
-    for place in sums:
-        b.store(c.zero(c.lanes), place)
-    values = c.pointer(mode.values, begin)
-    low, high = ir.Constant(c.number, -1.0), ir.Constant(c.number, 1.0)
-    with for_range(b, count) as loop:
-        row = c.pointer(P, b.mul(loop.index, INT64(length)))
-        x = b.fsub(c.load_one(values, loop.index), mode.mean)
-        x = b.select(b.fcmp_ordered(">", x, low), x, low)
-        x = b.select(b.fcmp_ordered("<", x, high), x, high)
-        factor = c.fill(b.fmul(x, scale), c.lanes)
-        for place, piece in zip(sums, pieces, strict=True):
-            b.store(b.fadd(b.load(place), c.truncate(b.fmul(factor, c.load(row, *piece)))), place)
-    for place, (first, _) in zip(sums, pieces, strict=True):
-        c.add_whole(c.whole(b.load(place)), g, first)
+    pieces = c.pieces(c.padded(constants[1]))
+    longest = Longest(c)
+    sums = [Variable(c.zero) for _ in pieces]
+    for first, size in _groups(c, count):
+        x = mode.values.vector(begin + first) - mode.mean  # after the last entry there are spare ones
+        factors = c.smaller(c.larger(x, -1.0), 1.0) * scale
+        squares = []
+        for k in range(size):
+            phi, square = _features(c, mode, constants, begin + first + k)
+            squares.append(square)
+            for total, vector in zip(sums, phi, strict=True):
+                total.now += c.truncate(vector * factors[k])
+        longest.note(squares)
+    for total, place in zip(sums, pieces, strict=True):
+        g.store(g.vector(place) + c.whole(total.now), place)
+    return longest.result()
 
 
 @emits
-def triangle_squares(c: Code, H: Any, constants: Any) -> Any:
+def triangle_squares(c: Code, H: Row, constants: tuple[int, ...]) -> Value:
     """Sum of squares of all numbers of a symmetric matrix, given its lower triangle in rows of the padded length."""
-    b, R = c.builder, constants[1]
-    sums = [c.zero(c.lanes) for _ in range(4)]
+    R = constants[1]
+    sums = [c.zero for _ in range(4)]
     for a in range(R):
-        for first, lanes in c.pieces(a + 1):
-            times = [2.0 if first + lane < a else float(first + lane == a) for lane in range(lanes)]
-            value = c.load(H, a * c.padded(R) + first, lanes)
-            if first + lanes > a + 1:  # numbers beyond the diagonal are not counted, finite or not
-                kept = [int(first + lane <= a) for lane in range(lanes)]
-                value = b.select(ir.Constant(ir.VectorType(ir.IntType(1), lanes), kept), value, c.zero(lanes))
-            twice = b.fmul(value, ir.Constant(ir.VectorType(c.number, lanes), times))
+        for first in c.pieces(a + 1):
+            columns = range(first, first + c.lanes)
+            value = H.vector(a * c.padded(R) + first)
+            if first + c.lanes > a + 1:  # numbers beyond the diagonal are not counted, finite or not
+                value = c.choose(c.constant([int(b <= a) for b in columns], BIT), value, 0.0)
+            twice = value * c.constant([2.0 if b < a else float(b == a) for b in columns])
             sums[a % 4] = c.fma(value, twice, sums[a % 4])
     return c.sum(sums)
 
 
 @compiled
-def row_matrices(mode: ModeRows, first: int, last: int, limits: Floats, H: Floats, moments: Floats) -> None:
+def row_matrices(
+    mode: ModeRows, constants: Constants, first: int, last: int, limits: Floats, H: Floats, moments: Floats
+) -> None:
     """`feature_norms` and `row_matrices` of the reference for rows first to last, with all weights 1.
 
     Values are not used. limits[k] becomes the largest |phi_w| of the row, at least SMALLEST_LIMIT. H gets no noise
@@ -109,17 +129,15 @@ def row_matrices(mode: ModeRows, first: int, last: int, limits: Floats, H: Float
     are shortened by INSIDE / limits[k]. moments[k] are the trace of the matrix of shortened features and the sum of the
     squares of all its numbers.
     """
-    begins, length, constants = mode.begins, mode.length, mode.constants
+    begins, length = mode.begins, mode.length
     P = np.empty(BATCH * length)
-    unused = np.zeros(length)
     for k in range(first, last):
         largest = 0.0
         own = H[k]
         for begin in range(begins[k], begins[k + 1], BATCH):
             count = min(BATCH, begins[k + 1] - begin)
-            gather(mode, begin, count, P, unused)
+            largest = max(largest, gather_features(mode, constants, begin, count, P))
             add_gram(P, count, own, constants)
-            largest = max(largest, longest(P, count, constants))
         limits[k] = max(np.sqrt(largest), SMALLEST_LIMIT)
         shrink = INSIDE / limits[k]
         trace = 0.0
@@ -130,25 +148,22 @@ def row_matrices(mode: ModeRows, first: int, last: int, limits: Floats, H: Float
 
 
 @compiled
-def right_sides(mode: ModeRows, first: int, last: int, limits: Floats, g: Integers) -> bool:
+def right_sides(mode: ModeRows, constants: Constants, first: int, last: int, limits: Floats, g: Integers) -> bool:
     """`right_sides` of the reference for rows first to last, with all weights 1; the same integers, bit for bit.
 
     False, with g not complete, where features are longer than their row's limit: one factor then does not fit a row.
     """
-    begins, length = mode.begins, mode.length
-    P = np.empty(BATCH * length)
-    unused = np.zeros(length)
+    begins = mode.begins
     for k in range(first, last):
         if not limits[k] < np.inf:
             continue
         limit = max(limits[k], SMALLEST_LIMIT)
-        for begin in range(begins[k], begins[k + 1], BATCH):
-            count = min(BATCH, begins[k + 1] - begin)
-            gather(mode, begin, count, P, unused)
-            if not np.sqrt(longest(P, count, mode.constants)) <= limit:
+        scale = STATISTIC_STEPS * (INSIDE / limit)
+        for begin in range(begins[k], begins[k + 1], AT_ONCE):
+            count = min(AT_ONCE, begins[k + 1] - begin)
+            largest = add_right_sides(mode, constants, begin, count, scale, g[k])  # [K1]
+            if not np.sqrt(largest) <= limit:
                 return False
-            scale = STATISTIC_STEPS * (INSIDE / limit)
-            add_right_sides(mode, begin, count, P, scale, g[k])  # [K1]
     return True
 
 

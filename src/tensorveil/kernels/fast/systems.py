@@ -5,66 +5,63 @@ An array holds one number of all systems, then the next number of all systems; t
 
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
-
 from tensorveil.kernels.compiling import compiled
-from tensorveil.kernels.vectors import INT64, Code, alloca, declared, emits, for_range
+from tensorveil.kernels.vectors import Code, Row, Value, Variable, emits
 
 SYSTEMS_BYTES = 64  # of one number of all systems that are solved at once
 
 
-def _systems(c: Code) -> list[tuple[int, int]]:
+def _number(c: Code, array: Row, place: Value) -> Row:
+    """One number of all systems."""
+    return array.at(place * (SYSTEMS_BYTES // c.bytes))
+
+
+def _pieces(c: Code) -> range:
     """Vectors of one number of all systems."""
     return c.pieces(SYSTEMS_BYTES // c.bytes)
 
 
-def _number(c: Code, array: Any, place: Any) -> Any:
-    """Where a number of all systems is."""
-    return c.pointer(array, c.builder.mul(place, INT64(SYSTEMS_BYTES // c.bytes)))
-
-
 @emits
 def subtract_products(
-    c: Code, A: Any, target: Any, B: Any, one: Any, one_step: Any, C: Any, other: Any, other_step: Any, count: Any
+    c: Code,
+    A: Row,
+    target: Value,
+    B: Row,
+    one: Value,
+    one_step: Value,
+    C: Row,
+    other: Value,
+    other_step: Value,
+    count: Value,
 ) -> None:
-    """A[target] -= sum over c < count of B[one + c one_step] C[other + c other_step], in all systems at once."""
-    b = c.builder
+    """A[target] -= sum over k < count of B[one + k one_step] C[other + k other_step], in all systems at once."""
     aim = _number(c, A, target)
-    sums = [alloca(b, ir.VectorType(c.number, size)) for _, size in _systems(c)]
-    for place, piece in zip(sums, _systems(c), strict=True):
-        b.store(c.load(aim, *piece), place)
-    with for_range(b, count) as loop:
-        first = _number(c, B, b.add(one, b.mul(loop.index, one_step)))
-        second = _number(c, C, b.add(other, b.mul(loop.index, other_step)))
-        for place, piece in zip(sums, _systems(c), strict=True):
-            minus = b.fsub(ir.Constant(ir.VectorType(c.number, piece[1]), [-0.0] * piece[1]), c.load(first, *piece))
-            b.store(c.fma(minus, c.load(second, *piece), b.load(place)), place)
-    for place, piece in zip(sums, _systems(c), strict=True):
-        c.store(b.load(place), aim, piece[0])
+    sums = [Variable(aim.vector(begin)) for begin in _pieces(c)]
+    for k in c.loop(count):
+        first, second = _number(c, B, one + k * one_step), _number(c, C, other + k * other_step)
+        for total, begin in zip(sums, _pieces(c), strict=True):
+            total.now = c.fma(-first.vector(begin), second.vector(begin), total.now)
+    for total, begin in zip(sums, _pieces(c), strict=True):
+        aim.store(total.now, begin)
 
 
 @emits
-def multiply(c: Code, A: Any, target: Any, B: Any, other: Any) -> None:
+def multiply(c: Code, A: Row, target: Value, B: Row, other: Value) -> None:
     """A[target] *= B[other], in all systems."""
     aim, by = _number(c, A, target), _number(c, B, other)
-    for piece in _systems(c):
-        c.store(c.builder.fmul(c.load(aim, *piece), c.load(by, *piece)), aim, piece[0])
+    for begin in _pieces(c):
+        aim.store(aim.vector(begin) * by.vector(begin), begin)
 
 
 @emits
-def inverse_root(c: Code, A: Any, target: Any, good: Any) -> None:
+def inverse_root(c: Code, A: Row, target: Value, good: Row) -> None:
     """A[target] = 1 / sqrt(A[target]) in all systems; where that is not above 0, 0, and good = 0."""
-    b = c.builder
     aim = _number(c, A, target)
-    for first, size in _systems(c):
-        kind = ir.VectorType(c.number, size)
-        root = declared(b.module, ir.FunctionType(kind, [kind]), f"llvm.sqrt.v{size}f{8 * c.bytes}")
-        value = c.load(aim, first, size)
-        one, zero = ir.Constant(kind, [1.0] * size), c.zero(size)
-        right = b.fcmp_ordered(">", value, zero)
-        result = b.fdiv(one, b.call(root, [b.select(right, value, one)]))
-        c.store(b.select(right, result, zero), aim, first)
-        c.store(b.select(right, c.load(good, first, size), zero), good, first)
+    for begin in _pieces(c):
+        value = aim.vector(begin)
+        right = value > 0.0
+        aim.store(c.choose(right, 1.0 / c.root(c.choose(right, value, 1.0)), 0.0), begin)
+        good.store(c.choose(right, good.vector(begin), 0.0), begin)
 
 
 @compiled

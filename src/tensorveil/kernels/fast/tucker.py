@@ -12,10 +12,7 @@ A step of descent reads and writes the core once. With n the first mode and a th
     P = sum_r a_r G_r  (the core for the other modes),    phi_1[r] = G_r . k,    G_r = shrink G_r + step e a_r k.
 """
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 
 from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.compiling import compiled
@@ -23,37 +20,31 @@ from tensorveil.kernels.fast.ridge import add_gram
 from tensorveil.kernels.reference import blocks
 from tensorveil.kernels.reference.blocks import Blocks
 from tensorveil.kernels.reference.least_squares import factorize, inverse_trace, multiply_others, substitute
-from tensorveil.kernels.vectors import INT64, Code, Constants, alloca, emits, for_range
+from tensorveil.kernels.vectors import Code, Constants, Row, Value, Variable, emits
 
 BATCH = 128  # entries whose features are gathered at a time
 
 
 @emits
-def read_row(c: Code, core: Any, begin: Any, k: Any, a: Any, P: Any, place: Any, length: Any) -> Any:
+def read_row(c: Code, core: Row, begin: Value, k: Row, a: Value, P: Row, place: Value, length: Value) -> Value:
     """P[place:] += a G_r, where G_r begins at `begin`; returns G_r . k. The length is a whole number of vectors."""
-    b = c.builder
-    total = alloca(b, ir.VectorType(c.number, c.lanes))
-    b.store(c.zero(c.lanes), total)
-    factor = c.fill(a, c.lanes)
-    with for_range(b, b.sdiv(length, INT64(c.lanes))) as loop:
-        at = b.mul(loop.index, INT64(c.lanes))
-        row = c.load(core, b.add(begin, at), c.lanes)
-        aim = b.add(place, at)
-        c.store(c.fma(factor, row, c.load(P, aim, c.lanes)), P, aim)
-        b.store(c.fma(row, c.load(k, at, c.lanes), b.load(total)), total)
-    return c.sum([b.load(total)])
+    total = Variable(c.zero)
+    row, out = core.at(begin), P.at(place)
+    for vector in c.loop(length // c.lanes):
+        at = vector * c.lanes
+        numbers = row.vector(at)
+        out.store(c.fma(a, numbers, out.vector(at)), at)
+        total.now = c.fma(numbers, k.vector(at), total.now)
+    return c.sum([total.now])
 
 
 @emits
-def write_row(c: Code, core: Any, begin: Any, k: Any, shrink: Any, move: Any, length: Any) -> None:
+def write_row(c: Code, core: Row, begin: Value, k: Row, shrink: Value, move: Value, length: Value) -> None:
     """G_r = shrink G_r + move k."""
-    b = c.builder
-    keep, move_by = c.fill(shrink, c.lanes), c.fill(move, c.lanes)
-    with for_range(b, b.sdiv(length, INT64(c.lanes))) as loop:
-        at = b.mul(loop.index, INT64(c.lanes))
-        place = b.add(begin, at)
-        moved = b.fmul(move_by, c.load(k, at, c.lanes))
-        c.store(c.fma(keep, c.load(core, place, c.lanes), moved), core, place)
+    row = core.at(begin)
+    for vector in c.loop(length // c.lanes):
+        at = vector * c.lanes
+        row.store(c.fma(shrink, row.vector(at), k.vector(at) * move), at)
 
 
 @compiled
@@ -116,47 +107,49 @@ def tucker_pass(
 
 
 @emits
-def dot(c: Code, A: Any, begin: Any, k: Any, length: Any) -> Any:
+def dot(c: Code, A: Row, begin: Value, k: Row, length: Value) -> Value:
     """Sum of A[begin + c] k[c] over c < length, a whole number of vectors."""
-    b = c.builder
-    total = alloca(b, ir.VectorType(c.number, c.lanes))
-    b.store(c.zero(c.lanes), total)
-    with for_range(b, b.sdiv(length, INT64(c.lanes))) as loop:
-        at = b.mul(loop.index, INT64(c.lanes))
-        value = c.load(A, b.add(begin, at), c.lanes)
-        b.store(c.fma(value, c.load(k, at, c.lanes), b.load(total)), total)
-    return c.sum([b.load(total)])
+    total, row = Variable(c.zero), A.at(begin)
+    for vector in c.loop(length // c.lanes):
+        at = vector * c.lanes
+        total.now = c.fma(row.vector(at), k.vector(at), total.now)
+    return c.sum([total.now])
 
 
 @emits
-def contract(c: Code, k: Any, terms: Any, matrices: Any, begin: Any, out: Any, place: Any, constants: Any) -> None:
+def contract(
+    c: Code, k: Row, terms: Value, matrices: Row, begin: Value, out: Row, place: Value, constants: tuple[int, ...]
+) -> None:
     """out[place:] = sum of k[t] times row t of the matrix that begins at `begin`; rows of a constant length."""
-    b, [length] = c.builder, constants
-    totals = [alloca(b, ir.VectorType(c.number, lanes)) for _, lanes in c.pieces(length)]
-    for total in totals:
-        b.store(c.zero(c.lanes), total)
-    with for_range(b, terms) as loop:
-        weight = c.fill(c.load_one(k, loop.index), c.lanes)
-        row = c.pointer(matrices, b.add(begin, b.mul(loop.index, INT64(length))))
-        for total, piece in zip(totals, c.pieces(length), strict=True):
-            b.store(c.fma(weight, c.load(row, *piece), b.load(total)), total)
-    for total, (first, _) in zip(totals, c.pieces(length), strict=True):
-        c.store(b.load(total), out, b.add(place, INT64(first)))
+    [length] = constants
+    totals = [Variable(c.zero) for _ in c.pieces(length)]
+    for t in c.loop(terms):
+        row, weight = matrices.at(begin + t * length), k[t]
+        for total, first in zip(totals, c.pieces(length), strict=True):
+            total.now = c.fma(weight, row.vector(first), total.now)
+    for total, first in zip(totals, c.pieces(length), strict=True):
+        out.at(place).store(total.now, first)
 
 
 @emits
 def add_outer(
-    c: Code, matrices: Any, begin: Any, k: Any, terms: Any, factor: Any, rows: Any, place: Any, constants: Any
+    c: Code,
+    matrices: Row,
+    begin: Value,
+    k: Row,
+    terms: Value,
+    factor: Value,
+    rows: Row,
+    place: Value,
+    constants: tuple[int, ...],
 ) -> None:
     """Add factor k[t] rows[place:] to row t of the matrix that begins at `begin`, for all t."""
-    b, [length] = c.builder, constants
-    row = c.pointer(rows, place)
-    vectors = [c.load(row, *piece) for piece in c.pieces(length)]
-    with for_range(b, terms) as loop:
-        weight = c.fill(b.fmul(factor, c.load_one(k, loop.index)), c.lanes)
-        out = c.pointer(matrices, b.add(begin, b.mul(loop.index, INT64(length))))
-        for vector, (first, lanes) in zip(vectors, c.pieces(length), strict=True):
-            c.store(c.fma(weight, vector, c.load(out, first, lanes)), out, first)
+    [length] = constants
+    vectors = [rows.at(place).vector(first) for first in c.pieces(length)]
+    for t in c.loop(terms):
+        row, weight = matrices.at(begin + t * length), factor * k[t]
+        for vector, first in zip(vectors, c.pieces(length), strict=True):
+            row.store(c.fma(weight, vector, row.vector(first)), first)
 
 
 @compiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from tensorveil.arrays import Coordinates, Floats, Integers
 from tensorveil.kernels.fast import ridge, statistics
-from tensorveil.kernels.vectors import AHEAD, Constants, aligned_zeros, padded
+from tensorveil.kernels.vectors import AHEAD, NEAR, Constants, aligned_zeros, padded
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_parts, sensible_threads
 
@@ -29,6 +30,11 @@ class ModeList:
     values: NDArray[Any]
     begins: Integers
     cuts: Integers  # ends of the parts that threads take, in rows
+
+    @cached_property
+    def rows(self) -> Integers:
+        """Rows that have entries."""
+        return np.flatnonzero(np.diff(self.begins))
 
 
 @final
@@ -118,11 +124,15 @@ class SortedEntries:
         length = padded(D, self.dtype)
         starts = [int(start) * length for start in np.cumsum([0, *self.shape])[:-1]]
         others = tuple(start for number, start in enumerate(starts) if number != mode)
-        constants = Constants(len(self.shape), R, D - R)
+        constants = Constants(len(self.shape), R, D - R, packed.nbytes > NEAR)
         entries = (packed, others, starts[mode], mine.others, mine.values, self.dtype(mean), mine.begins)
-        rows = ridge.ModeRows(*entries, constants, length, D)
+        rows = ridge.ModeRows(*entries, length, D)
         cuts = mine.cuts.tolist()
-        return run_parts(lambda part: kernel(rows, cuts[part], cuts[part + 1], *more), len(cuts) - 1, self.threads)
+
+        def work(part: int) -> Any:
+            return kernel(rows, constants, cuts[part], cuts[part + 1], *more)
+
+        return run_parts(work, len(cuts) - 1, self.threads)
 
 
 @final

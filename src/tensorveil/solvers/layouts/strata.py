@@ -125,7 +125,8 @@ class Strata:
         descent.count_tiles(coordinates, places, firsts, begins)
         words = np.empty((len(values) + AHEAD, N + np.dtype(dtype).itemsize // 4), dtype=np.uint32)
         key = generator.integers(2**64, dtype=np.uint64)
-        descent.arrange(coordinates, values, places, firsts, begins, key, scale, shift, words)
+        value_words = Constants(words.shape[1] - N)
+        descent.arrange(coordinates, values, places, firsts, begins, key, scale, shift, words, value_words)
         shifts = np.array([*product(range(threads), repeat=N - 1)], dtype=np.int64).reshape(-1, N - 1)
         blocks = np.empty((len(shifts), threads), dtype=np.int64)
         for thread in range(threads):
