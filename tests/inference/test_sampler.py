@@ -269,6 +269,25 @@ def test_sampling_stops_once_there_are_enough_draws():
     assert np.abs(predicted - signal).max() < 0.15
 
 
+@pytest.mark.slow
+def test_factors_are_found_where_values_have_no_offsets():
+    """Stars of a matrix of rank 3, 30 % of their variance: chains from random starts lost all factors."""
+    generator, shape, share = np.random.default_rng(0), (600, 800), 0.3
+    factors = [generator.standard_normal((size, 3)) for size in shape]
+    where, asked = (
+        np.column_stack([generator.integers(0, size, count) for size in shape]).astype(np.uint32)
+        for count in (40_000, 5_000)
+    )
+    signals = [
+        0.55 * np.sqrt(share / 3) * (factors[0][cells[:, 0]] * factors[1][cells[:, 1]]).sum(axis=1)
+        for cells in (where, asked)
+    ]
+    values = signals[0] + 0.55 * np.sqrt(1 - share) * generator.standard_normal(len(where))
+    released = stars(np.clip(values, -1, 1), 0.9, np.random.default_rng(1))
+    found = sample_values(Posterior(), released, where, Target(CP(12), shape, -1.0, 1.0), lambda *told: None)
+    assert np.sqrt(np.mean((found.predict(asked) - signals[1]) ** 2)) < 0.8 * signals[1].std()
+
+
 def test_wrong_use_is_an_error():
     where = np.zeros((2, 2), dtype=np.uint32)
     with pytest.raises(InputError, match="one symbol per row of coordinates"):

@@ -239,6 +239,14 @@ def trusted_features(unit: Unit, inputs: Sequence[PublicInput]) -> tuple[str, ..
     )
 
 
+def one_unit(unit: Unit) -> str:
+    """What the unit must mean for the people in the data, as guarantees state it."""
+    if unit.kind in ("slice", "slice_values"):
+        return "each slice holds all data of one person, and nobody has data in two slices"
+    what = "value" if unit.kind == "value" else "observation"
+    return f"protecting one {what} at a time is enough: for a person with several of them, epsilon adds up"
+
+
 def trusted_to_the_caller(request: Request) -> tuple[str, ...]:
     """What no run can check, as guarantees state it."""
     chosen = "bounds, shape, labels and expected count were chosen without looking at the data"
@@ -247,7 +255,7 @@ def trusted_to_the_caller(request: Request) -> tuple[str, ...]:
     return (
         chosen,
         *([] if request.coupled is None else [APART]),
-        "each unit of the data is one unit of privacy: nobody is behind two of them",
+        one_unit(request.unit),
         "running time and memory are not observed",
     )
 

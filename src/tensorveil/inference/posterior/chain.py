@@ -117,8 +117,8 @@ class Chain:
         self.parameters = np.concatenate([factor.ravel() for factor in factors]) * apart
         self.signed = None if self.signed is None else self.parameters.copy()
         self.offsets = start.unit * np.concatenate(start.offsets)
-        spreads = np.maximum(each, START * self.usual[0][:-1])
-        self.row_precisions = [np.append(spreads, usual[-1]) ** -2 for usual in self.usual]
+        # at least those of the prior: least squares may have shrunk factors so far that chains would lose them
+        self.row_precisions = [np.append(np.maximum(each, usual[:-1]), usual[-1]) ** -2 for usual in self.usual]
 
     def follow(self, other: Chain) -> None:
         """Go on from where another chain is, with random numbers of one's own."""

@@ -101,7 +101,7 @@ class Posterior:
     ----------
     sweeps : largest number of sweeps of each chain. None: 48 to 300, fewer for tiny and for large data. The first 30 %
         are discarded. Sampling stops early if R-hat and the effective number of draws allow it.
-    chains : number of chains, from small random starts of their own
+    chains : number of chains, from starts of their own. If they end in different modes, draws are weighted by stacking
     draws : largest number of draws that the model keeps; fewer for very large models
     threads : number of threads; None: one per core. The result does not depend on it.
     pattern : whether to use the positions of the observed values as side information (pattern.py)
@@ -166,7 +166,7 @@ class Posterior:
         coordinates : of the released symbols, checked
         released : the symbols and their law
         coupled : a second table that shares a mode (coupled.py); for CP only
-        start : what chains begin near; None: small random numbers
+        start : what all chains, or half of them, begin near; the others, and all if None, begin at small random numbers
         seed : None is 0, so that a run can be repeated
         progress : called after each sweep with its number and the planned one
         """

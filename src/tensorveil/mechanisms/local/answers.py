@@ -13,7 +13,7 @@ from tensorveil.data.features import Features, PublicInput, public_inputs, stand
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.noisy import Target, sample_values
-from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress
+from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, one_unit
 from tensorveil.mechanisms.local.protocols import released_answers
 from tensorveil.models.completion import Completion
 from tensorveil.privacy.accounting.events import PureEvent
@@ -123,6 +123,6 @@ def trusted_locally(request: Request) -> tuple[str, ...]:
         "every client drew its answers by this protocol, from the operating system's randomness, and repeated its "
         "first answer whenever it was asked again",
         "bounds and levels of the protocol were chosen without looking at the values",
-        "each unit of the data is one unit of privacy: nobody is behind two of them",
+        one_unit(request.unit),
         "running time and memory of the clients are not observed",
     )
