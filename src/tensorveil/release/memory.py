@@ -19,6 +19,7 @@ from tensorveil.inference.directions import SPACE
 from tensorveil.inference.posterior.pattern import MOST_FEATURES
 from tensorveil.inference.posterior.sampler import FEWEST_KEPT, MOST_NUMBERS, Posterior
 from tensorveil.inference.sums.latent import DRAWS as DRAWS_OF_SUMS
+from tensorveil.inference.values.noisy import LARGEST_SPECTRAL
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.local.answers import LocalAnswers
@@ -30,6 +31,8 @@ NUMBER = 8  # bytes
 WORKER = 300 * 10**6  # a worker with the compiled code and libraries of its tasks
 REPORT_SPACE = 2 * 10**6  # of the report and the certificate: 0.2 to 1 MB each
 LABEL = 8  # bytes of a label in JSON besides its text
+# bytes per value of the least squares that chains start from: unfoldings of the tensor, or sorted lists beyond
+SPECTRAL_START, OTHER_START = 144, 64
 SUMS_PER_INDEX = 18_000  # covariances of the effects of up to 24 groups, four at a time; offsets on a grid; draws
 
 
@@ -74,7 +77,8 @@ def _own(mechanism: Mechanism, request: Request, remote: bool) -> float:
 
 
 def _posterior(solver: Posterior, count: float, shape: tuple[int, ...], rank: int, numbers: int) -> float:
-    """Sorted orders, latent means of every chain, features of the pattern, and the draws that are kept."""
+    """What is largest: the start, features of the pattern, or orders, means of every chain and the draws kept."""
+    start = count * (SPECTRAL_START if count <= LARGEST_SPECTRAL else OTHER_START)
     entries = count * NUMBER * (len(shape) + solver.chains + 1)
     while_features = 4 * SPACE * max(shape) + count * 4 * NUMBER if solver.pattern else 0.0
     features = 3 * NUMBER * (MOST_FEATURES + 1) * sum(shape)
@@ -82,7 +86,7 @@ def _posterior(solver: Posterior, count: float, shape: tuple[int, ...], rank: in
     sweeps = solver.planned_sweeps(max(round(count), 1), len(shape))
     kept = min(solver.draws, max(FEWEST_KEPT, MOST_NUMBERS // numbers), solver.chains * sweeps)
     draws = 3 * 4 * kept * numbers  # single precision, and copies while they are collected
-    return max(entries + rows + draws, while_features) + features
+    return max(entries + rows + draws, while_features, start) + features
 
 
 def needed_space(plan: Plan, labels: Iterable[Any]) -> int:
