@@ -154,14 +154,14 @@ def test_other_files_are_refused_and_left_as_they_are(tmp_path):
     words.write_text("not a database, but long enough to be taken for one at first sight " * 40)
     before = words.read_bytes()
     for act in (Chain(words).read, Chain(words).create):
-        with pytest.raises(tv.InputError, match=r"made by Ledger\.create"):
+        with pytest.raises(tv.InputError, match=r"made by tensorveil ledger create"):
             act()
     assert words.read_bytes() == before
     other = tmp_path / "other.sqlite"
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE entries (number)")
     for act in (Chain(other).read, Chain(other).create):
-        with pytest.raises(tv.InputError, match=r"made by Ledger\.create"):
+        with pytest.raises(tv.InputError, match=r"made by tensorveil ledger create"):
             act()
     with pytest.raises(tv.InputError, match="can be written"):
         Chain(tmp_path / "no" / "such" / "folder.sqlite").create()

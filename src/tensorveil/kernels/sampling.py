@@ -35,8 +35,10 @@ TABLE_END = Decimal(2) ** -6  # the geometric table ends before the chance of go
 DIGITS = 50  # decimal digits of the tables before they are rounded to 64 bits
 ONE = np.uint64(1)
 GUIDE_SHIFT = np.uint64(56)
-PACKED_SHIFT = 39  # sign 1 + U 39 + coin 12 + top 12 = 64 bits
-FEWEST_LOW, FEWEST_COIN = 40, 12  # bits of sign, U and coin together, and of the coin, which takes what U leaves
+PACKED_SHIFT = 27  # sign 1 + U 27 + coin 12 + top 24 = 64 bits
+TOP_BITS = np.uint64(24)
+LOW_MASK = np.uint64(2**40 - 1)
+TOP_MASK = np.uint64(2**64 - 2**40)
 
 ROW_GAP = 0.25  # between the standard deviations of a mixture: with this one four proposals of five are kept
 NEGLIGIBLE = 45.0  # e^-45 is below 2^-64: terms so far below the largest are left out of a sum
@@ -169,8 +171,7 @@ def magnitudes(words: Words, law: Law, signed: bool, noise: Integers, filled: in
     last = thresholds.size - 1
     most = (LARGEST >> shift) - 1
     packed = shift <= PACKED_SHIFT  # one word holds sign, U, coin and the top bits of the table's word
-    low_bits = max(FEWEST_LOW, 1 + shift + FEWEST_COIN) if packed else 64
-    coin_bits = min(low_bits - shift - 1, COIN_BITS)
+    coin_bits = min((40 if packed else 64) - shift - 1, COIN_BITS)
     coin_range = np.float64(ONE << np.uint64(coin_bits))
     coin_mask = (ONE << np.uint64(coin_bits)) - ONE
     low_mask = (ONE << np.uint64(shift)) - ONE
@@ -182,10 +183,10 @@ def magnitudes(words: Words, law: Law, signed: bool, noise: Integers, filled: in
         word = words[position]
         position += 1
         if packed:
-            top = word >> np.uint64(low_bits) << np.uint64(low_bits)
+            top = word & TOP_MASK
             v = table_search(top, thresholds, guide)
-            if v > 0 and (thresholds[v] - top) >> np.uint64(low_bits) < ONE:  # [L2] rare: the low bits decide
-                v = table_search(top | (words[position] >> np.uint64(64 - low_bits)), thresholds, guide)
+            if v > 0 and thresholds[v] - top <= LOW_MASK:  # [L2] the low 40 bits decide: rare, and only then drawn
+                v = table_search(top | (words[position] >> TOP_BITS), thresholds, guide)
                 position += 1
         else:
             v = table_search(words[position], thresholds, guide)

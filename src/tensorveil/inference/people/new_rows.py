@@ -103,7 +103,8 @@ def _drawn_rows(
     mean, precision = _prior(np.column_stack([model.factors[mode], own]) / sigma)
     ends = np.concatenate([[-np.inf], draws.knots[number, 1:-1] / sigma, [np.inf]])
     others = Offsets(offsets.mean, [None if place == mode else part for place, part in enumerate(offsets.modes)])
-    noise = np.random.default_rng([number, 0]).standard_normal(len(mean))  # the same for all, as in owners.py
+    # the same for all, and of opposite signs in neighbouring draws, as in owners.py
+    noise = (1 - 2 * (number % 2)) * np.random.default_rng([number // 2, 0]).standard_normal(len(mean))
     rows = np.empty((len(starts) - 1, len(mean)))
     cuts = np.searchsorted(starts, np.arange(0, len(where) + ENTRIES_AT_ONCE, ENTRIES_AT_ONCE)[1:], side="left")
     begin = 0

@@ -150,10 +150,12 @@ def _matching_offsets(
 def _drawn(draws: PosteriorDraws, start: int, solved: Floats, roots: Floats, mode: int) -> PosteriorDraws:
     """Draws with a draw of every owner's offset and row around the solved ones.
 
-    All owners have the same noise: with noise of its own, a row would depend on how many owners there are.
+    All owners have the same noise: with noise of its own, a row would depend on how many owners there are. The second
+    half of the draws has the negative noise of the first, so that its mean moves the predictions of no owner.
     """
     size, width = solved.shape
-    noise = np.random.default_rng(0).standard_normal((len(draws), width)) * draws.sigmas[:, None]
+    half = np.random.default_rng(0).standard_normal(((len(draws) + 1) // 2, width))
+    noise = np.concatenate([half, -half])[: len(draws)] * draws.sigmas[:, None]
     drawn = solved + np.einsum("oij,dj->doi", roots, noise)
     if draws.family.nonnegative:
         np.maximum(drawn[:, :, 1:], 0.0, out=drawn[:, :, 1:])

@@ -61,6 +61,7 @@ ENOUGH_DRAWS = 100.0  # effective ones of the median watched entry: the error of
 MOST_RHAT = 1.05  # of 95 % of them
 MOST_NUMBERS = 5 * 10**7  # of all draws kept
 FEWEST_KEPT = 8
+FEWEST_STACKED = 10  # draws per chain; with fewer, how well a chain predicts is not known
 COMPARED = 2**14  # entries on which models of several families are compared
 
 
@@ -350,7 +351,7 @@ class _Kept:
         """
         run = self._run(sweeps, [draw for draws in self.draws for draw in draws])
         rhat = float(run.draws.mixing[2])
-        if len(self.chains) == 1 or len(self.draws) == 1 or rhat < MOST_RHAT:
+        if len(self.chains) == 1 or len(self.draws) < FEWEST_STACKED or rhat < MOST_RHAT:
             return run
         logs = _log_chances(run.draws, run.offsets, coordinates, released)
         chains, numbers = len(self.chains), self.chains[0].parameters.size + self.chains[0].offsets.size

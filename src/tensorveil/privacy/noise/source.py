@@ -212,8 +212,7 @@ class NoiseSource(SecretWords):
         noise = np.empty(count, dtype=np.int64)
         filled, used, words = 0, 0, np.empty(0, dtype=np.uint64)
         while filled < count:
-            each = 1 if law.shift <= sampling.PACKED_SHIFT else 2  # words that most numbers take
-            fresh = self._words(min(each * (count - filled) * 17 // 16 + 64, BLOCK))
+            fresh = self._words(min(2 * (count - filled) + 64, BLOCK))
             words = np.concatenate((words[used:], fresh))  # words not taken come first: the kernel says why
             filled, used = sampling.magnitudes(words, law, signed, noise, filled)
         return noise
