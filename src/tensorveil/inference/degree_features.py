@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorveil.inference.directions import leading_directions, pair_counts
+from tensorveil.solvers.directions import leading_directions, pair_counts
 
 Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]

@@ -15,7 +15,6 @@ import numpy as np
 
 from tensorveil.data.shards import Sharded
 from tensorveil.errors import SizeError
-from tensorveil.inference.directions import SPACE
 from tensorveil.inference.posterior.pattern import MOST_FEATURES
 from tensorveil.inference.posterior.sampler import FEWEST_KEPT, MOST_NUMBERS, Posterior
 from tensorveil.inference.sums.latent import DRAWS as DRAWS_OF_SUMS
@@ -25,6 +24,7 @@ from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.local.answers import LocalAnswers
 from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.privacy.plan import Plan, Request
+from tensorveil.solvers.directions import SPACE
 
 FIXED = 180 * 10**6  # compiled code, the compiler at work, and the libraries that a run loads
 NUMBER = 8  # bytes

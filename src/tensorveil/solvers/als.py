@@ -29,15 +29,15 @@ from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.block_updates import Entries, prior_variance, spectral_start, update_blocks
 from tensorveil.solvers.layouts.sorted_entries import SortedEntries, mode_variances
 from tensorveil.solvers.layouts.strata import sensible_threads
+from tensorveil.solvers.layouts.variances import believable, between_variance, excess_variance, mean_square
 from tensorveil.solvers.parallel_sgd import PRECISIONS, ModelWithOffsets, ParallelSGD
-from tensorveil.solvers.variances import believable, between_variance, excess_variance, mean_square
 
 MULTIPLIERS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the rule's penalty, tried on held-out observations
 HOLDOUT_SHARE = 0.1
 FEWEST_TO_HOLD_OUT = 50
 FEWEST_SWEEPS = 4
 TRIAL_SWEEPS, TRIAL_TOLERANCE = 20, 3e-4
-RANDOM_STARTS = 2  # besides the spectral one
+RANDOM_STARTS, MOST_FOR_RANDOM = 2, 2**19  # besides the spectral one, and the observations up to which they are tried
 START_PASSES = 6
 LARGEST_TRIED = 2**22  # no penalty is tried on held-out observations beyond: copies of parts, and many sweeps
 MOST_OF_SIGNAL = 1.5  # factors that vary more than this times the signal, or its limit, have taken noise for it
@@ -139,7 +139,7 @@ class ALS:
         held[0], held[-1] = True, False  # neither part is empty
         part = Entries.of(observations.coordinates[~held], observations.values[~held], observations.shape)
         coordinates, values = observations.coordinates[held], observations.values[held]
-        more = 0 if fit.is_large(part) else RANDOM_STARTS
+        more = RANDOM_STARTS if len(part.values) <= MOST_FOR_RANDOM else 0
         starts = [fit.begin(part, spectral) for spectral in (True, *(False,) * more)]
         errors = values - starts[0].offsets().at(coordinates)
         trials = [fit.run(part, start.copy(), MULTIPLIERS[0], *self._trial) for start in starts]

@@ -16,6 +16,7 @@ from tensorveil.kernels.vectors import Constants, aligned_zeros, padded
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.tucker import MAX_CORE_CELLS, Tucker
+from tensorveil.solvers.directions import leading_directions
 from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_parts
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ SMALL_STARTS = 6  # random starts of the CP model of the small core
 SMALL_SWEEPS = 60
 ENTRIES_PER_PART, MOST_PARTS = 2**14, 16  # of the rows of a mode that threads share
 CORE_ENTRIES = 2**17  # drawn at random where a CP model is started from a core: 75 for each of its cells at rank 12
+SPECTRAL_SPACE = 192  # basis vectors for eigenvectors; of 10^7 values they had converged with 128
 DENSE_MODE = 500  # modes up to this size get their eigenvectors from a dense matrix
 
 
@@ -270,7 +272,6 @@ def _eigenvectors(
 ) -> Floats:
     """Orthonormal leading eigenvectors of X X^T without its diagonal part, X the unfolding along a mode."""
     from scipy import sparse
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
     size = shape[mode]
     guess = generator.standard_normal((size, rank))
@@ -279,20 +280,14 @@ def _eigenvectors(
     for other, other_size in enumerate(shape):
         if other != mode:  # may wrap around: two fibres taken for one do no harm to a start value
             fibres = fibres * np.uint64(other_size) + data.coordinates[:, other]
-    _, columns = np.unique(fibres, return_inverse=True)
-    index = data.coordinates[:, mode].astype(np.int64)
-    unfolding = sparse.csr_matrix((targets, (index, columns)), shape=(size, int(columns.max()) + 1))
-    own = np.bincount(index, targets**2, minlength=size)
-    if unfolding.shape[1] == len(targets) or not own.any():  # no two entries to compare: a constant and random columns
+    _, columns, sizes = np.unique(fibres, return_inverse=True, return_counts=True)
+    paired = sizes[columns] > 1  # what is alone in its fibre is in the diagonal part only
+    if not (paired & (targets != 0)).any():  # no two entries to compare: a constant and random columns
         return np.asarray(np.linalg.qr(guess)[0])
+    values, index = targets[paired], data.coordinates[paired, mode].astype(np.int64)
+    unfolding = sparse.csr_matrix((values, (index, columns[paired])), shape=(size, len(sizes)))
+    own = np.bincount(index, values**2, minlength=size).astype(np.float64)
     if size <= max(DENSE_MODE, 2 * rank + 2):
         matrix = (unfolding @ unfolding.T).toarray() - np.diag(own)
         return np.ascontiguousarray(np.linalg.eigh(matrix)[1][:, : -rank - 1 : -1])
-    operator = LinearOperator(
-        (size, size), matvec=lambda v: unfolding @ (unfolding.T @ np.ravel(v)) - own * np.ravel(v), dtype=np.float64
-    )
-    try:
-        vectors = eigsh(operator, rank, which="LA", v0=guess.sum(axis=1), tol=1e-3, maxiter=300)[1]
-    except ArpackNoConvergence as failure:
-        vectors = np.column_stack([failure.eigenvectors, guess])[:, :rank]
-    return np.asarray(np.linalg.qr(vectors[:, ::-1])[0])
+    return np.ascontiguousarray(leading_directions([unfolding], rank, own, SPECTRAL_SPACE)[1][:, ::-1])

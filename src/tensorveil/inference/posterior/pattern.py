@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.errors import InputError
-from tensorveil.inference.directions import leading_directions, pair_counts
+from tensorveil.solvers.directions import leading_directions, pair_counts
 
 Floats = NDArray[np.float64]
 Coordinates = NDArray[np.uint32]

@@ -4,9 +4,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
-from tensorveil.inference import directions as source
-from tensorveil.inference.directions import leading_directions, pair_counts
+from tensorveil.solvers import directions as source
+from tensorveil.solvers.directions import leading_directions, pair_counts
 
 
 def tastes(size, width, seed=0, kinds=40, count=30):
@@ -67,6 +68,29 @@ def test_a_pattern_of_low_rank_has_no_directions_of_rounding():
     np.testing.assert_allclose(kernel, dense(parts) @ dense(parts).T, atol=source.PRECISION * values.max())
 
 
+def test_a_diagonal_matrix_can_be_subtracted_first():
+    generator = np.random.default_rng(3)
+    signal = generator.standard_normal((900, 4)) @ generator.standard_normal((4, 300))
+    matrix = (signal + generator.standard_normal((900, 300))) * (generator.random((900, 300)) < 0.2)
+    own = np.square(matrix).sum(axis=1)
+    values, vectors = leading_directions([csr_matrix(matrix)], 4, own, space=96)
+    true, left = np.linalg.eigh(matrix @ matrix.T - np.diag(own))
+    np.testing.assert_allclose(values, true[-4:], rtol=1e-4)
+    assert np.linalg.svd(left[:, -4:].T @ vectors, compute_uv=False).min() > 1 - 1e-4
+
+
+def test_parts_for_threads_do_not_change_a_bit(monkeypatch):
+    parts = parts_of(tastes(700, 400), 0, (700, 400, 12))
+    monkeypatch.setattr(source, "FEWEST_SHARED", 1)
+    found = []
+    for cores in (1, 2, 5):
+        monkeypatch.setattr(source, "available_cores", lambda cores=cores: cores)
+        found.append(leading_directions(parts, 100))
+    for values, vectors in found[1:]:
+        np.testing.assert_array_equal(values, found[0][0])
+        np.testing.assert_array_equal(vectors, found[0][1])
+
+
 def test_the_result_does_not_depend_on_the_order_of_rows():
     where = tastes(700, 400)
     shuffled = np.random.default_rng(2).permutation(where)
@@ -76,6 +100,7 @@ def test_the_result_does_not_depend_on_the_order_of_rows():
 
 
 def test_memory_grows_with_entries_and_indices_not_with_their_square():
+    leading_directions(parts_of(tastes(700, 400), 0, (700, 400, 12)), 100)  # what it imports does not count
     peaks = []
     for size in (6_000, 12_000):
         where = tastes(size, 4_000)
@@ -83,5 +108,5 @@ def test_memory_grows_with_entries_and_indices_not_with_their_square():
         leading_directions(parts_of(where, 0, (size, 4_000, 12)), 100)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert peaks[-1] < 1.5 * (4 * size * source.SPACE + 2 * 16 * len(where))
+        assert peaks[-1] < 1.5 * (4 * size * source.SPACE + 2 * 2 * 16 * len(where))  # two parts, and each turned
     assert peaks[1] < 2.2 * peaks[0]
