@@ -1,7 +1,7 @@
 """Completion of answers that clients drew: against the central release, and under changes of what it must not read."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import jsonschema
 import numpy as np
@@ -12,6 +12,7 @@ from tensorveil.errors import InputError
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.mechanisms.local.protocols import design_protocol, expected_of, scale_of_protocol
 from tensorveil.privacy.guarantee import Guarantee, LocalFacts
+from tensorveil.privacy.local.client import LocalProtocol
 from tensorveil.release.certificate.certificate import Certificate
 
 BOUNDS = tv.Bounds(1, 5)
@@ -50,6 +51,19 @@ def test_the_server_learns_as_much_as_a_central_release_on_the_same_levels():
         central.append(np.sqrt(np.mean((other.predict(everywhere) - truth.ravel()) ** 2)))
     assert np.mean(local) < 1.1 * np.mean(central)
     assert np.mean(local) < 0.6 * truth.std()
+
+
+class BoldProtocol(LocalProtocol):
+    """Somebody else's protocol, which may say anything about its table."""
+
+
+def test_a_protocol_of_somebody_elses_is_claimed_and_not_publishable():
+    where, values, _ = ratings()
+    ours = design_protocol(BOUNDS, 3.0)
+    theirs = BoldProtocol(**{field.name: getattr(ours, field.name) for field in fields(ours) if field.init})
+    told = completed(answers_of(where, tv.randomize(values, ours)), theirs).guarantee
+    assert (told.status, told.publishable) == ("claimed", False)
+    assert "BoldProtocol is not part of this library" in told.reasons[0]
 
 
 def test_the_guarantee_says_local_per_value_and_per_person(tmp_path):

@@ -149,6 +149,7 @@ def sample_values(
     runs = []
     for family in (target.family, *solver.families):
         label = f"sweeps, {family.name}" if solver.families else "sweeps"
+        start = _start(released, where, replace(target, family=family), progress)
         runs.append(
             solver.solve(
                 where,
@@ -156,7 +157,7 @@ def sample_values(
                 family,
                 target.shape,
                 coupled=coupled,
-                start=_start(released, where, replace(target, family=family)),
+                start=start,
                 progress=lambda sweep, planned, label=label: progress(label, sweep, planned),  # type: ignore[misc]
             )
         )
@@ -164,7 +165,7 @@ def sample_values(
     return Completion(run.offsets, run.model, target.low, target.high, draws=run.draws)
 
 
-def _start(released: Released, where: Coordinates, target: Target) -> Start | None:
+def _start(released: Released, where: Coordinates, target: Target, progress: Progress) -> Start | None:
     """The fit of least squares to numbers that stand for the symbols.
 
     None if there are more numbers in the model than values (less noise), or if held-out ones do not support factors.
@@ -180,6 +181,7 @@ def _start(released: Released, where: Coordinates, target: Target) -> Start | No
     known = len(where) * variance / max(variance + numbers.variance, 1e-300)
     if model.core is not None or known < model.parameters.size:
         return None
+    progress("least squares", 0, 1)
     threads = 1 if len(where) > LARGEST_SPECTRAL else None  # descent depends on their number
     solved = ALS(precision="single", threads=threads, largest_spectral=LARGEST_SPECTRAL).solve(
         Observations(where, numbers.values, target.shape, duplicates="keep"),
