@@ -38,6 +38,28 @@ def test_rows_with_unknown_labels_are_counted_and_predicted_by_known_offsets():
     assert found.rmse != found.known_rmse
 
 
+@pytest.mark.parametrize("kind", ["gaussian", "drawn"])
+def test_a_mode_can_be_averaged_over(kind):
+    release, truth = made(kind), observations(5).values
+    given = table(truth)
+    del given[NAMES[2]]
+    found = evaluate_table(release, given, average=[NAMES[2]])
+    cells = np.repeat(CELLS, SHAPE[2], axis=0)
+    cells[:, 2] = np.tile(np.arange(SHAPE[2]), len(CELLS))
+    means = release.predict(cells).reshape(-1, SHAPE[2]).mean(axis=1)
+    assert found.rmse == pytest.approx(tv.rmse(truth, means))
+    assert (found.unknown_rows, found.unknown) == (0, {})
+    assert (found.coverage is not None) == (kind == "drawn")
+    assert evaluate_table(release, table(truth), average=[NAMES[2]]) == found  # its column is not read
+    with pytest.raises(tv.InputError, match="must have the columns"):
+        evaluate_table(release, given)
+    with pytest.raises(tv.InputError, match="average must be one of"):
+        evaluate_table(release, given, average=["month"])
+    del given[NAMES[0]]
+    with pytest.raises(tv.InputError, match=f"not averaged over.*{NAMES[0]}"):
+        evaluate_table(release, given, average=[NAMES[2]])
+
+
 def test_a_joint_release_is_evaluated_with_the_rows_of_their_owners_or_by_public_offsets():
     release, data = made("joint"), observations()
     truth = data.values

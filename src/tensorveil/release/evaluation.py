@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from tensorveil import checks
 from tensorveil.arrays import Integers
 from tensorveil.data import tables
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.metrics import rmse
 from tensorveil.release import predictions
-from tensorveil.release.cells.labels import coordinates_in, unknown_labels, values_in
+from tensorveil.release.cells.labels import coordinates_in, fixed_indices, unknown_labels, values_in
 from tensorveil.release.cells.ranking import offsets_alone
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tensorveil.release.release import Release
 
 INTERVAL = 0.9  # whose coverage is reported
@@ -64,7 +67,11 @@ class Evaluation:
 
 
 def evaluate_table(
-    release: Release, table: Any, value: str | None = None, own: Observations | None = None
+    release: Release,
+    table: Any,
+    value: str | None = None,
+    own: Observations | None = None,
+    average: Sequence[str] = (),
 ) -> Evaluation:
     """Compare predictions with the values of a table.
 
@@ -74,14 +81,28 @@ def evaluate_table(
     value : the column of values, by default named as in the release
     own : for a joint release, the observations of all owners, from which personal rows are computed. Without it, the
         predictions use the public offsets alone
+    average : modes to average over, with equal weights; the table need not have columns of them
     """
     columns = tables.arrow_table(table)
+    if average and (own is not None or release.withheld_mode is not None):
+        raise InputError("average must be used with a release that is not joint, got a joint one; leave it out")
+    for name in average:
+        checks.choice("average", name, release.mode_names)
     truth = values_in(release, columns, value)
     if len(truth) == 0 or not np.isfinite(truth).all():
         raise InputError("the column of values must hold at least one number, all finite, got others; correct the rows")
-    personal = ""
-    where, model = coordinates_in(release, columns), release.model
-    if own is not None:
+    personal, ends = "", None
+    kept = [name for name in release.mode_names if name not in average]
+    where, model = _indices_in(release, columns, kept), release.model
+    shows_intervals = model.draws is not None and model.withheld_mode is None
+    if average:
+        share = INTERVAL if shows_intervals else None
+        found, predicted = predictions.predicted_arrow(
+            release, columns.select(kept), "offsets", interval=share, averaged={}
+        )
+        if shows_intervals:
+            ends = tuple(tables.as_floats(found.column(name)) for name in predictions.ENDS)
+    elif own is not None:
         model = predictions.everybody(release, own)
         predicted = predictions.predict_rows(release, columns, "offsets", model=model)
         personal = "with everybody's personal rows"
@@ -94,8 +115,7 @@ def evaluate_table(
     known = predicted.known
     floor = _release_mean(release)
     plain = offsets_alone(model).predict(np.where(where < 0, np.array(model.shape), where)) if model.clipped else None
-    ends = None
-    if model.draws is not None and model.withheld_mode is None:
+    if shows_intervals and not average:
         ends = predictions.intervals_of(model, where, INTERVAL)
     return Evaluation(
         len(truth),
@@ -113,6 +133,22 @@ def evaluate_table(
         None if ends is None else float((ends[1] - ends[0]).mean()),
         personal,
     )
+
+
+def _indices_in(release: Release, columns: pa.Table, kept: Sequence[str]) -> Integers:
+    """Indices by the labels of these modes; -1 where the release does not know the label, and in all other modes."""
+    if len(kept) == len(release.shape):
+        return coordinates_in(release, columns)
+    missing = [name for name in kept if name not in columns.column_names]
+    if missing or not kept:
+        raise InputError(
+            f"the table must have a column of each mode that is not averaged over, at least one, got none of {missing};"
+            " rename its columns, or average over fewer modes"
+        )
+    left_open = [mode for mode, name in enumerate(release.mode_names) if name not in kept]
+    where = fixed_indices(release, columns, left_open)
+    where[:, left_open] = -1
+    return where
 
 
 def _release_mean(release: Release) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final, overload
@@ -218,7 +218,9 @@ class Release:
 
         return tensorly_of(self, rank)
 
-    def evaluate(self, table: Any, value: str | None = None, *, own: Observations | None = None) -> Evaluation:
+    def evaluate(
+        self, table: Any, value: str | None = None, *, own: Observations | None = None, average: Sequence[str] = ()
+    ) -> Evaluation:
         """Errors of the predictions on known values, beside simple baselines. For internal use: they are not private.
 
         Parameters
@@ -226,10 +228,11 @@ class Release:
         table : a data frame, an Arrow table or a dict, with one column of labels per mode and one of values
         value : the column of values; by default named as in the release
         own : for a joint release, the observations of all owners, to evaluate personal predictions
+        average : modes to average over, with equal weights; the table need not have columns of them
         """
         from tensorveil.release.evaluation import evaluate_table
 
-        return evaluate_table(self, table, value, own)
+        return evaluate_table(self, table, value, own, average)
 
     def plot_offsets(self, mode: int | str, *, ax: Axes | None = None) -> Axes:
         """The offset of every label of a mode, in units of the values, as bars or, of times, as a line."""

@@ -162,11 +162,17 @@ def parts_of(contents: Mapping[str, bytes], certificate: Certificate) -> dict[st
     }
 
 
-def read_folder(directory: str | Path) -> dict[str, bytes]:
-    """The bytes of the four files; anything else in the folder is an error, links included."""
+def release_folder(directory: str | Path) -> Path:
+    """The folder, which must exist."""
     folder = Path(directory)
     if not folder.is_dir():
         raise InputError(f"a release must be a folder, got {folder}; give a folder that tensorveil complete wrote")
+    return folder
+
+
+def read_folder(directory: str | Path) -> dict[str, bytes]:
+    """The bytes of the four files; anything else in the folder is an error, links included."""
+    folder = release_folder(directory)
     found = sorted(path.name for path in folder.iterdir())
     missing, more = sorted(set(FILES) - set(found)), sorted(set(found) - set(FILES))
     if missing or more:

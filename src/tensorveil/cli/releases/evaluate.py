@@ -18,6 +18,9 @@ def evaluate(
         Path | None,
         typer.Option(help="For a joint release: a file with all owners' own rows, to evaluate personal predictions."),
     ] = None,
+    average: Annotated[
+        str | None, typer.Option(help="Modes to average over with equal weights, e.g. day. TEST needs no such columns.")
+    ] = None,
     top: Annotated[
         int | None, typer.Option(help="Also rank all items for each person, and report recall and NDCG of the first K.")
     ] = None,
@@ -53,6 +56,8 @@ def evaluate(
 
     tensorveil evaluate DIR ua.test --format tsv --columns user,film,rating,day
 
+    tensorveil evaluate DIR users_and_films.csv --average day
+
     tensorveil evaluate DIR test.csv --top 10 --mode film --known train.csv --relevant 4
 
     Coverage is the share of values inside of their 90 % intervals. Recall is the share of a person's relevant items
@@ -75,7 +80,10 @@ def evaluate(
     mine = None if own is None else own_observations(release, own, format, names, value, modes)
     if top is None and any(option is not None for option in (person, mode, known, relevant)):
         raise InputError("--person, --mode, --known and --relevant must be used with --top, got no --top; add --top K")
-    found = evaluate_table(release, table, value, mine)
+    if top is not None and average is not None:
+        raise InputError("--average must be used without --top, got both; run the command twice")
+    averaged = [name.strip() for name in average.split(",")] if average else []
+    found = evaluate_table(release, table, value, mine, averaged)
     ranking = None
     if top is not None:
         model = release.model if mine is None else everybody(release, mine)

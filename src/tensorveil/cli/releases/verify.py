@@ -28,15 +28,17 @@ def verify(
 
     Example: tensorveil verify DIR --ledger clinic.sqlite
 
-    Exit status: 0 if every check passed; 1 otherwise. Releases that are seeded or only claimed do not pass.
+    Exit status: 0 if every check passed; 2 if there is no such folder; 1 otherwise. Releases that are seeded or only
+    claimed do not pass.
     """
     from dataclasses import asdict
 
     from tensorveil.cli.console import print_json, print_table, say
     from tensorveil.release.certificate.questions import DOUBT
     from tensorveil.release.certificate.verification import verify as verify_release
+    from tensorveil.release.saving import release_folder
 
-    checks = verify_release(directory, ledger)
+    checks = verify_release(release_folder(directory), ledger)
     passed = not any(check.state == DOUBT for check in checks)
     if as_json:
         print_json({"directory": str(directory), "verified": passed, "checks": [asdict(check) for check in checks]})
