@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tensorveil.inference.posterior.core import draw_core
+from tensorveil.inference.posterior.core import draw_core, tucker_blocks
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
@@ -108,15 +108,23 @@ class Chain:
 
     def start_at(self, start: Start) -> None:
         """Begin near a CP model, with columns of the same size in all modes."""
+        apart = np.exp(APART * self.generator.standard_normal(self.parameters.size))
+        self.offsets = start.unit * np.concatenate(start.offsets)
+        if self.model.core is not None:
+            bases, core = tucker_blocks(start.model, self.model.ranks)
+            sizes = [usual[0] for usual in self.usual]
+            core = core * (start.unit / math.prod(sizes))
+            blocks = [*(size * basis for size, basis in zip(sizes, bases, strict=True)), core]
+            self.parameters = np.concatenate([block.ravel() for block in blocks]) * apart
+            self.core_precision = core.size / max(float((core**2).sum()), TINY)
+            return
         columns = [np.sqrt(np.mean(factor**2, axis=0)) for factor in start.model.factors]
         each = (start.unit * np.prod(columns, axis=0)) ** (1 / len(columns))
-        apart = np.exp(APART * self.generator.standard_normal(self.parameters.size))
         factors = [
             factor * (each / np.maximum(size, TINY)) for factor, size in zip(start.model.factors, columns, strict=True)
         ]
         self.parameters = np.concatenate([factor.ravel() for factor in factors]) * apart
         self.signed = None if self.signed is None else self.parameters.copy()
-        self.offsets = start.unit * np.concatenate(start.offsets)
         # at least those of the prior: least squares may have shrunk factors so far that chains would lose them
         self.row_precisions = [np.append(np.maximum(each, usual[:-1]), usual[-1]) ** -2 for usual in self.usual]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tensorveil.inference.posterior.sorted_symbols import SortedSymbols, fill_ro
 from tensorveil.kernels.fast import scored_rows as fast_rows
 from tensorveil.kernels.reference import scored_rows
 from tensorveil.kernels.vectors import aligned_zeros, padded
+from tensorveil.models.factor_model import FactorModel
 
 if TYPE_CHECKING:
     from tensorveil.inference.posterior.chain import Chain
@@ -39,6 +41,24 @@ def draw_core(chain: Chain) -> None:
         core[chosen] -= step
     squares, now = np.array([core @ core]), np.array([chain.core_precision])
     chain.core_precision = float(chain.precisions(squares, core.size, now, np.array([chain.core_scale]))[0])
+
+
+def tucker_blocks(model: FactorModel, ranks: Sequence[int]) -> tuple[list[Floats], Floats]:
+    """Factors and core of a Tucker model near a CP model of at least these ranks, by truncation in every mode.
+
+    Columns of factors are orthogonal, with a mean square of one, and in the order of their weight (higher-order
+    singular value decomposition).
+    """
+    bases, triangles = zip(*(np.linalg.qr(factor) for factor in model.factors), strict=True)
+    products = [triangle.T @ triangle for triangle in triangles]
+    factors, core = [], np.ones((1, model.ranks[0]))
+    for mode, (basis, triangle, rank) in enumerate(zip(bases, triangles, ranks, strict=True)):
+        others = np.prod([product for other, product in enumerate(products) if other != mode], axis=0)
+        turn = np.linalg.eigh(triangle @ others @ triangle.T)[1][:, : -rank - 1 : -1]
+        size = math.sqrt(len(basis))
+        factors.append(size * (basis @ turn))
+        core = (core[:, None, :] * (turn.T @ triangle / size)[None]).reshape(-1, model.ranks[0])
+    return factors, core.sum(axis=1).reshape(ranks)
 
 
 def _equations(chain: Chain, chosen: Integers, informed: bool = True) -> Told:

@@ -17,6 +17,7 @@ from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.public_scales import UNKNOWN, even_scale
 from tensorveil.models.completion import Completion
+from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.als import ALS
@@ -29,6 +30,7 @@ PRIOR_STD = 0.25  # of means on the centred scale, about the middle
 CELLS_PER_STD = 4.0  # of the noise, of the bounds and of noisy numbers, which are taken for symbols
 FEWEST_LEVELS, MOST_LEVELS, MOST_SYMBOLS = 16, 64, 256
 KNOWN_WELL = 5.0  # values without noise per number of a model, from which on all chains begin at least squares
+TUCKER_START = 2  # rank of the CP model that chains of a Tucker model begin near, over the largest of its ranks
 LARGEST_SPECTRAL = 2**24  # values; beyond, least squares begin with descent
 FAR = 5.0  # standard deviations of the noise beyond the bounds: the outer cells go on
 
@@ -179,13 +181,14 @@ def _start(released: Released, where: Coordinates, target: Target, progress: Pro
     variance = float(released.shares @ (values - released.shares @ values) ** 2)
     model = target.family.zeros(target.shape)
     known = len(where) * variance / max(variance + numbers.variance, 1e-300)
-    if model.core is not None or known < model.parameters.size:
+    if known < model.parameters.size:
         return None
     progress("least squares", 0, 1)
+    family = target.family if model.core is None else CP(TUCKER_START * max(model.ranks))
     threads = 1 if len(where) > LARGEST_SPECTRAL else None  # descent depends on their number
     solved = ALS(precision="single", threads=threads, largest_spectral=LARGEST_SPECTRAL).solve(
         Observations(where, numbers.values, target.shape, duplicates="keep"),
-        target.family,
+        family,
         noise_variance=numbers.variance,
     )
     if math.isinf(solved.multiplier):
