@@ -7,7 +7,8 @@ from scipy.special import ndtr
 from tensorveil.data.datasets.synthetic import cp_tensor, observe, tucker_tensor
 from tensorveil.errors import InputError
 from tensorveil.inference.posterior import chain as chain_module
-from tensorveil.inference.posterior.chain import Chain
+from tensorveil.inference.posterior import sampler as sampler_module
+from tensorveil.inference.posterior.chain import Chain, Start
 from tensorveil.inference.posterior.core import tucker_blocks
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
@@ -268,6 +269,21 @@ def test_sampling_stops_once_there_are_enough_draws():
     assert 80 <= len(run.draws) <= 160  # as many as of a full run
     predicted = run.draws.predict(where, run.offsets).reshape(40, 40).mean(axis=1)
     assert np.abs(predicted - signal).max() < 0.15
+
+
+@pytest.mark.parametrize("visits, determined, chains", [(10**4, True, 2), (10**4, False, 4), (10**9, True, 4)])
+def test_large_data_that_determine_the_model_have_two_chains(monkeypatch, visits, determined, chains):
+    monkeypatch.setattr(sampler_module, "VISITS", visits)
+    monkeypatch.setattr(sampler_module, "FEWEST_OF_LARGE", 20)
+    monkeypatch.setattr(sampler_module, "MOST_SWEEPS", 30)
+    generator = np.random.default_rng(0)
+    where = np.argwhere(np.ones((20, 20))).astype(np.uint32)
+    factors = [generator.standard_normal((20, 1)) for _ in range(2)]
+    values = (factors[0] @ factors[1].T).ravel() / 4
+    start = Start(CP(1).model(factors), [np.zeros(20), np.zeros(20)], 1.0, determined)
+    run = Posterior().solve(where, plain(np.clip(values, -1, 1), 16), CP(1), (20, 20), start=start)
+    assert run.draws.mixing[1] == chains
+    assert np.corrcoef(run.draws.predict(where, run.offsets), values)[0, 1] > 0.9
 
 
 @pytest.mark.slow
