@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, TypeVar, final
+from typing import TYPE_CHECKING, Self, TypeVar, final
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.tucker import MAX_CORE_CELLS, Tucker
 from tensorveil.solvers.directions import leading_directions
 from tensorveil.solvers.layouts.strata import CHUNK, index_counts, run_parts
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 T = TypeVar("T")
 
@@ -271,23 +274,33 @@ def _eigenvectors(
     data: Entries, targets: Floats, mode: int, rank: int, shape: tuple[int, ...], generator: np.random.Generator
 ) -> Floats:
     """Orthonormal leading eigenvectors of X X^T without its diagonal part, X the unfolding along a mode."""
-    from scipy import sparse
-
     size = shape[mode]
     guess = generator.standard_normal((size, rank))
     guess[:, 0] = 1.0
+    unfolding, own = _unfolding(data, targets, mode, shape)
+    if not unfolding.data.any():  # no two entries to compare: a constant and random columns
+        return np.asarray(np.linalg.qr(guess)[0])
+    if size <= max(DENSE_MODE, 2 * rank + 2):
+        matrix = (unfolding @ unfolding.T).toarray() - np.diag(own)
+        return np.ascontiguousarray(np.linalg.eigh(matrix)[1][:, : -rank - 1 : -1])
+    return np.ascontiguousarray(leading_directions([unfolding], rank, own, SPECTRAL_SPACE)[1][:, ::-1])
+
+
+def _unfolding(data: Entries, targets: Floats, mode: int, shape: tuple[int, ...]) -> "tuple[csr_matrix, Floats]":
+    """One row per index of a mode and one column per fibre, and the part of X X^T in which entries meet themselves.
+
+    Entries that are alone in their fibre are in that part only, and left out.
+    """
+    from scipy.sparse import csr_matrix
+
     fibres = np.zeros(len(targets), dtype=np.uint64)
     for other, other_size in enumerate(shape):
         if other != mode:  # may wrap around: two fibres taken for one do no harm to a start value
             fibres = fibres * np.uint64(other_size) + data.coordinates[:, other]
     _, columns, sizes = np.unique(fibres, return_inverse=True, return_counts=True)
-    paired = sizes[columns] > 1  # what is alone in its fibre is in the diagonal part only
-    if not (paired & (targets != 0)).any():  # no two entries to compare: a constant and random columns
-        return np.asarray(np.linalg.qr(guess)[0])
-    values, index = targets[paired], data.coordinates[paired, mode].astype(np.int64)
-    unfolding = sparse.csr_matrix((values, (index, columns[paired])), shape=(size, len(sizes)))
-    own = np.bincount(index, values**2, minlength=size).astype(np.float64)
-    if size <= max(DENSE_MODE, 2 * rank + 2):
-        matrix = (unfolding @ unfolding.T).toarray() - np.diag(own)
-        return np.ascontiguousarray(np.linalg.eigh(matrix)[1][:, : -rank - 1 : -1])
-    return np.ascontiguousarray(leading_directions([unfolding], rank, own, SPECTRAL_SPACE)[1][:, ::-1])
+    del fibres
+    paired, count = sizes[columns] > 1, len(sizes)
+    columns, index = columns[paired].astype(np.int32), data.coordinates[paired, mode].astype(np.int32)
+    values = targets[paired]
+    own = np.bincount(index, values**2, minlength=shape[mode]).astype(np.float64)
+    return csr_matrix((values, (index, columns)), shape=(shape[mode], count)), own
