@@ -128,7 +128,7 @@ class InputPerturbation(Mechanism):
     - marginal, 16 cells: counts of values in 16 cells of the bounds with discrete Laplace noise of scale 40; ...
     - marginal, refined: counts of values in up to 256 cells with discrete Laplace noise of scale 40; ...
     - marginal, refined twice: counts of values in up to 4,096 cells with discrete Laplace noise of scale 40; ...
-    - values: channel: a random symbol for each value, by levels found from the counts, epsilon 0.85; ...
+    - values: channel, a random symbol for each value by levels found from the counts, epsilon 0.85; ...
     """
 
     noise: str | None = None
@@ -227,11 +227,11 @@ class InputPerturbation(Mechanism):
         sensitivity = Sensitivity(None, None, changes_in_words(request))
         first = share_of_marginals(request, self.levels is not None)
         if self.levels is not None and first == 0:
-            what = f"channel: a random symbol for each value, by its {len(self.levels)} levels"
+            what = f"channel, a random symbol for each value by its {len(self.levels)} levels"
             event = PureEvent(request.epsilon)
             return (Stage(VALUES, "input-values", event, sensitivity, Law.CHANNEL, what),), most
         *bought, left = (PureEvent(part) for part in shares(request.epsilon, [first / 3] * 3 + [1 - first]))
-        what = "channel: a random symbol for each value, by levels found from the counts"
+        what = "channel, a random symbol for each value by levels found from the counts"
         values = Stage(VALUES, "input-values", left, sensitivity, Law.CHANNEL, what)
         return (*marginal_stages(request, bought), values), most
 
