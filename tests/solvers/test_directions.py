@@ -108,5 +108,5 @@ def test_memory_grows_with_entries_and_indices_not_with_their_square():
         leading_directions(parts_of(where, 0, (size, 4_000, 12)), 100)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert peaks[-1] < 1.5 * (4 * size * source.SPACE + 2 * 2 * 16 * len(where))  # two parts, and each turned
+        assert peaks[-1] < 1.5 * (4 * size * source.SPACE + 2 * 16 * len(where))
     assert peaks[1] < 2.2 * peaks[0]

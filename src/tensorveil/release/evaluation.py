@@ -12,6 +12,7 @@ from tensorveil import checks
 from tensorveil.arrays import Integers
 from tensorveil.data import tables
 from tensorveil.data.observations import Observations
+from tensorveil.data.readers.text import shown_names
 from tensorveil.errors import InputError
 from tensorveil.metrics import rmse
 from tensorveil.release import predictions
@@ -139,11 +140,10 @@ def _indices_in(release: Release, columns: pa.Table, kept: Sequence[str]) -> Int
     """Indices by the labels of these modes; -1 where the release does not know the label, and in all other modes."""
     if len(kept) == len(release.shape):
         return coordinates_in(release, columns)
-    missing = [name for name in kept if name not in columns.column_names]
-    if missing or not kept:
+    if not kept or not set(kept) <= set(columns.column_names):
         raise InputError(
-            f"the table must have a column of each mode that is not averaged over, at least one, got none of {missing};"
-            " rename its columns, or average over fewer modes"
+            f"modes that are not averaged over, {kept or 'none'}, must be columns of the table, and there must be one "
+            f"at least, got {shown_names(columns.column_names)}; rename its columns, or average over fewer modes"
         )
     left_open = [mode for mode, name in enumerate(release.mode_names) if name not in kept]
     where = fixed_indices(release, columns, left_open)

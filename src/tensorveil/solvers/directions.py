@@ -6,15 +6,14 @@ matrix is solved. The start is random with a fixed seed. Directions with a gap t
 among directions that chance made, which lie close together, the result is some of the leading ones.
 
 Bounds: with a basis of D vectors (SPACE unless said), 2 D multiplications per stored number of S, about 4 size D^2 for
-the basis, and 4 size D bytes of memory besides S and its transpose (1.3 KB per index). If the size is at most D, the
-basis is complete and the result exact, in double precision.
+the basis, and 4 size D bytes of memory besides S (1.3 KB per index). If the size is at most D, the basis is complete
+and the result exact, in double precision.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +31,7 @@ Coordinates = NDArray[np.uint32]
 BLOCK = 16
 SPACE = 320  # basis vectors; 100 directions of ML-100K then explain 0.99999 of what exact ones do
 NUDGE = 1e-4  # relative noise in new basis vectors, which keeps them new when all directions are found
-FEWEST_SHARED = 2**16  # stored numbers of a matrix; with fewer, threads would wait for each other
+FEWEST_SHARED = 2**16  # stored numbers of all parts; with fewer, threads would wait for each other
 PRECISION = 1e-6  # of single precision, relative to the largest eigenvalue: smaller ones are rounding
 
 
@@ -57,12 +56,17 @@ def leading_directions(
     size = parts[0].shape[0]
     dimensions = max(space, 3 * most // BLOCK * BLOCK)
     dtype = np.float64 if dimensions >= size else np.float32
-    halves = [(_pieces(part.astype(dtype, copy=False)), _pieces(part.astype(dtype, copy=False).T)) for part in parts]
+    parts = [part.astype(dtype, copy=False) for part in parts]
     diagonal: NDArray[np.floating] = np.zeros((size, 1)) if less is None else np.negative(less)[:, None]
     diagonal = diagonal.astype(dtype)
+    threads = min(available_cores(), BLOCK) if sum(part.nnz for part in parts) >= FEWEST_SHARED else 1
 
     def multiply(block: NDArray[np.floating]) -> NDArray[np.floating]:
-        return sum((_product(part, _product(turned, block)) for part, turned in halves), start=diagonal * block)
+        columns = np.array_split(block, threads, axis=1)  # the bits of a column do not depend on the others
+        return np.concatenate(run_parts(lambda share: multiply_columns(columns[share]), threads, threads), axis=1)
+
+    def multiply_columns(block: NDArray[np.floating]) -> NDArray[np.floating]:
+        return sum((part @ (part.T @ block) for part in parts), start=diagonal * block)
 
     if dimensions >= size:
         identity = np.eye(size)
@@ -84,24 +88,3 @@ def leading_directions(
     values, vectors = np.linalg.eigh(projected, UPLO="U")
     values = np.where(values > PRECISION * values[-1], values, 0.0)[-most:]
     return values, np.asarray(basis @ vectors[:, -most:].astype(dtype), dtype=np.float64)
-
-
-def _pieces(matrix: csr_matrix) -> list[csr_matrix]:
-    """The rows of a sparse matrix in parts of about as many stored numbers, one for each thread."""
-    from scipy.sparse import csr_matrix
-
-    matrix = matrix.tocsr()
-    count = available_cores() if matrix.nnz >= FEWEST_SHARED else 1
-    ends = np.searchsorted(matrix.indptr, matrix.nnz * np.arange(1, count) / count)
-    ends = np.concatenate([[0], ends, [matrix.shape[0]]])
-    found = []
-    for first, last in pairwise(ends):
-        begin, end = matrix.indptr[first], matrix.indptr[last]
-        stored = matrix.data[begin:end], matrix.indices[begin:end], matrix.indptr[first : last + 1] - begin
-        found.append(csr_matrix(stored, shape=(last - first, matrix.shape[1])))
-    return found
-
-
-def _product(pieces: list[csr_matrix], block: NDArray[np.floating]) -> NDArray[np.floating]:
-    """A matrix in parts times a block; its bits do not depend on the number of parts."""
-    return np.concatenate(run_parts(lambda part: pieces[part] @ block, len(pieces), len(pieces)))
