@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from tensorveil.inference.offsets import NoisySums
 from tensorveil.inference.sums.counts import believed_counts
-from tensorveil.inference.sums.effects import GRID, Curve, OffsetSampler, ReadSums
+from tensorveil.inference.sums.effects import GRID, Curve, OffsetSampler, ReadSums, normal_told
 from tensorveil.inference.sums.groups import drawn_interactions
 from tensorveil.inference.sums.index import Index, drawn_bends, index_of
-from tensorveil.inference.sums.law import Earlier, ScoreLaw, relinked
+from tensorveil.inference.sums.law import SMALLEST_LEFT, Earlier, ScoreLaw, relinked
 from tensorveil.inference.sums.linked_factors import linked_factors
 from tensorveil.inference.values.scale import Scale
 from tensorveil.models.completion import Completion
@@ -28,10 +28,9 @@ Places = NDArray[np.int64]
 
 DRAWS = 64
 WARM_UP = 8  # draws that tell how much of the spread is the mode's, before its curve is made
-SMALLEST_LEFT = 0.03  # share of the latent variance that is never explained
+MOST_LINKED = 0.5  # of the latent variance that offsets leave, for effects on groups
 OWN_VARIANCE = 0.15  # of the offsets that slices subtract by themselves, generic
 OFFSET_VARIANCE = 0.1  # of a mode, before its sums are read; generic
-SMALLEST_SLOPE = 1e-3  # of what is read by latent means
 UNLIMITED = 100.0  # a reach that clips no score
 INDEPENDENT = np.array([0.0, 1.0, 1.0, float(DRAWS)])  # mixing of draws without a chain
 COMBINATIONS = 20_000  # of indices, by which rows of the index are described
@@ -157,7 +156,7 @@ class LatentPosterior:
             left = max(before - spread, before / 10)
         mean, draws = np.mean([mean for mean, _ in found], axis=0), draws[-DRAWS:]
         if split is not None:
-            self._learn_factors(mode, split, rows, mean, curve)
+            self._learn_factors(mode, split, rows, mean, curve, left)
         mean -= shares @ mean
         scores = self.law.curve(self.mean + mean, math.sqrt(left), UNLIMITED, earlier).mean
         level, spread = (np.interp(mean, GRID, part) for part in (curve.mean, curve.variance))
@@ -166,16 +165,22 @@ class LatentPosterior:
         self._modes[mode] = _Mode(draws, mean, scores - shares @ scores, counts, released, excess)
         return counts
 
-    def _learn_factors(self, mode: int, split: Split, rows: NoisySums, mean: Floats, curve: Curve) -> None:
+    def _learn_factors(self, mode: int, split: Split, rows: NoisySums, mean: Floats, curve: Curve, left: float) -> None:
         counts, doubts = (part.reshape(-1, split.number) for part in believed_counts(rows.counts, rows.count_variance))
-        tables = curve.mean, curve.variance, np.gradient(curve.mean, GRID)
-        level, variance, slope = (np.interp(mean, GRID, table)[:, None] for table in tables)
-        sums = rows.sums.reshape(counts.shape) - counts * level
-        sums -= counts * (sums.sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-9))  # the partner's offsets have these
-        errors = rows.sum_variance + variance * rows.weight * counts + level**2 * doubts
-        slope = np.maximum(slope, SMALLEST_SLOPE)
-        draws = drawn_interactions(sums / slope, counts, errors / slope**2, DRAWS, self._rng)
+        level = np.interp(mean, GRID, curve.mean)[:, None]
+        sums = rows.sums.reshape(counts.shape)
+        partner = (sums - counts * level).sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-9)  # its offsets have these
+        told = [
+            normal_told(
+                ReadSums(one - each * shift, each, rows.sum_variance, doubt, rows.weight * each), curve, mean, left
+            )
+            for one, each, doubt, shift in zip(sums.T, counts.T, doubts.T, partner, strict=True)
+        ]
+        around, precision = np.array(told).transpose(1, 2, 0)
+        draws = drawn_interactions(around, np.ones(counts.shape), 1 / precision, DRAWS, self._rng)
         self._linked = np.einsum("dug,ug->d", draws**2, counts / max(float(counts.sum()), 1e-300))
+        kept = np.minimum(1.0, MOST_LINKED * left / np.maximum(self._linked, 1e-300))
+        draws, self._linked = draws * np.sqrt(kept)[:, None, None], self._linked * kept
         model = self._factors[0]
         width = min(model.ranks[mode], model.ranks[split.partner])
         _, _, directions = np.linalg.svd(draws.mean(axis=0), full_matrices=False)

@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 POINTS = np.linspace(-12.0, 12.0, 481)  # latent numbers
 EDGES = np.concatenate([[-np.inf], (POINTS[1:] + POINTS[:-1]) / 2, [np.inf]])  # between points
 MEANS = np.linspace(-8.0, 8.0, 161)  # latent means that expectations are tabulated at
+SMALLEST_LEFT = 0.03  # share of the latent variance that is never explained
 MOST_EARLIER = 48
 BISECTIONS = 40
 SMALLEST_VARIANCE = 1e-9
