@@ -33,6 +33,7 @@ MODULES = (
     "tensorveil.privacy.queries.rows.normal_equations",
     "tensorveil.privacy.queries.sums.lengths",
     "tensorveil.privacy.queries.sums.row_sums",
+    "tensorveil.privacy.queries.values.cell_symbols",
     "tensorveil.privacy.queries.values.dense",
     "tensorveil.privacy.queries.values.histogram",
     "tensorveil.privacy.queries.values.symbols",

@@ -212,7 +212,7 @@ def test_a_cell_holds_the_clipped_sum_of_its_deviations_from_the_default():
 @pytest.mark.parametrize("unit", ["value", "slice_values:0", "entry", "slice:0"])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian", "channel"])
 def test_the_price_is_what_was_asked_for(unit, noise, epsilon):
-    if noise == "channel" and unit in ("entry", "slice:0"):
+    if noise == "channel" and unit == "slice:0":
         with pytest.raises(UnprovenError, match="channel"):
             plan_for(unit, noise, at_most=3 if "slice" in unit else None)
         return
@@ -229,7 +229,14 @@ def test_the_price_is_what_was_asked_for(unit, noise, epsilon):
 
 @pytest.mark.parametrize(
     "unit, delta, noise",
-    [("value", 0, "channel"), ("value", 1e-6, "channel"), ("entry", 0, "laplace"), ("entry", 1e-6, "gaussian")],
+    [
+        ("value", 0, "channel"),
+        ("value", 1e-6, "channel"),
+        ("entry", 0, "channel"),
+        ("entry", 1e-6, "channel"),
+        ("slice_values:0", 0, "laplace"),
+        ("slice_values:0", 1e-6, "gaussian"),
+    ],
 )
 def test_the_noise_that_is_chosen_where_none_is_named(unit, delta, noise):
     plan = InputPerturbation().plan(CP(2), BOUNDS, unit, 1.0, delta, shape=SHAPE)
@@ -242,17 +249,18 @@ def test_the_noise_that_is_chosen_where_none_is_named(unit, delta, noise):
     [
         (InputError, "noise must be one of", {"noise": "uniform"}, {}),
         (InputError, "delta must be above 0", {"noise": "gaussian"}, {}),
-        (UnprovenError, "channel", {"noise": "channel"}, {"unit": "entry"}),
+        (InputError, "levels and default must be left out", {"levels": [1, 2]}, {"unit": "entry"}),
+        (InputError, "levels and default must be left out", {"default": 3.0}, {"unit": "entry"}),
         (UnprovenError, "channel", {"noise": "channel"}, {"unit": "slice:0", "at_most": 2}),
         (InputError, "at_most must be given", {}, {"unit": "slice:0"}),
         (SizeError, "at most 20,000,000 cells", {}, {"unit": "entry", "shape": (1000, 1000, 100)}),
-        (InputError, "default must be from 1 to 5", {"default": 7.0}, {"unit": "entry"}),
+        (InputError, "default must be from 1 to 5", {"default": 7.0, "noise": "laplace"}, {"unit": "entry"}),
         (InputError, "default must be left out", {"default": 3.0}, {}),
         (InputError, "levels must be 2 to 32", {"levels": [1.0]}, {}),
         (InputError, "epsilon", {}, {"epsilon": 0.0}),
         (InputError, "bounds", {}, {"bounds": None}),
         (InputError, "solver must be one of", {"solver": "newton"}, {}),
-        (InputError, "solver must be 'als' under 'entry'", {"solver": "posterior"}, {"unit": "entry"}),
+        (InputError, "must be 'als' for laplace", {"solver": "posterior", "noise": "laplace"}, {"unit": "entry"}),
     ],
 )
 def test_wrong_use_is_an_error_of_the_plan(error, match, options, arguments):
@@ -447,11 +455,14 @@ def test_the_posterior_is_sampled_where_coordinates_are_public_and_a_replay_give
     assert ends[1].max() <= 5
 
 
-@pytest.mark.parametrize("unit, sampled", [("value", True), ("slice_values:0", True), ("entry", False)])
+@pytest.mark.parametrize(
+    "unit, sampled", [("value", True), ("slice_values:0", True), ("entry", True), ("slice:0", False)]
+)
 def test_the_solver_that_is_chosen_where_none_is_named(unit, sampled):
-    plan = InputPerturbation().plan(CP(1), BOUNDS, unit, 3.0, shape=SHAPE)
+    most = {"at_most": 9} if unit == "slice:0" else {}
+    plan = InputPerturbation().plan(CP(1), BOUNDS, unit, 3.0, shape=SHAPE, **most)
     assert (fit(ratings(), plan).model.draws is not None) == sampled
-    plan = InputPerturbation(solver="als").plan(CP(1), BOUNDS, unit, 3.0, shape=SHAPE)
+    plan = InputPerturbation(solver="als").plan(CP(1), BOUNDS, unit, 3.0, shape=SHAPE, **most)
     assert fit(ratings(), plan).model.draws is None
 
 

@@ -50,8 +50,8 @@ CASES = [(PureEvent(0.5), Norm.L1), (GaussianEvent(3.0), Norm.L2), (PureEvent(0.
 def test_the_noise_has_the_variance_that_is_stated(event, norm):
     zeros = np.zeros((20_000, 3) if norm is Norm.ROWS else 40_000, dtype=np.int64)
     answer = answered(Fixed(zeros, norm, 2.0), event, seed=3)
-    assert answer.values.mean() == pytest.approx(0.0, abs=5 * np.sqrt(answer.variance / 40_000))
-    assert answer.values.var() == pytest.approx(answer.variance, rel=0.05)
+    assert answer.values.mean() == pytest.approx(0.0, abs=5 * np.sqrt(answer.law.variance / 40_000))
+    assert answer.values.var() == pytest.approx(answer.law.variance, rel=0.05)
 
 
 def test_the_noise_grows_with_sensitivity_and_with_less_budget():
@@ -67,7 +67,7 @@ def test_the_noise_grows_with_sensitivity_and_with_less_budget():
 @pytest.mark.parametrize("event, norm", [(PureEvent(10.0), Norm.L1), (GaussianEvent(0.5), Norm.L2)])
 def test_sums_come_through_the_noise_at_their_place(event, norm):
     answer = answered(Fixed(np.arange(-50, 50, dtype=np.int64) * 2**30 * 1000, norm), event)
-    assert np.abs(answer.values - np.arange(-50, 50) * 1000).max() < 12 * np.sqrt(answer.variance)
+    assert np.abs(answer.values - np.arange(-50, 50) * 1000).max() < 12 * np.sqrt(answer.law.variance)
 
 
 def test_the_words_for_noise_state_its_scale():

@@ -19,10 +19,12 @@ from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting.composition import epsilon_of
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.bounds import clip
+from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import NoiseSource
 from tensorveil.privacy.queries.sums.row_sums import Rows, RowSums
 from tensorveil.privacy.queries.sums.scores import ScoreReading
+from tensorveil.privacy.queries.values.cell_symbols import CellSymbols
 from tensorveil.privacy.stages import Norm, Sensitivity, Stage
 from tensorveil.privacy.units import Unit
 from tensorveil.privacy.vault import Vault, VaultError, _Meter
@@ -258,3 +260,26 @@ def test_a_source_of_noise_keeps_its_key_and_its_seed(name):
     with pytest.raises(AttributeError):
         delattr(source, name)
     assert source.seeded
+
+
+def test_a_stage_may_buy_symbols_instead_and_nothing_beside_them():
+    unit = Unit.entry()
+    query, table = CellSymbols(SHAPE, (0,)), Channel(1.0, np.array([[2**61, 2**61]] * 3))
+
+    def locked(instead="input-cells"):
+        priced = replace(stage(theorem="sums-pairs"), instead=instead)
+        return vault([priced], unit=unit)
+
+    free = locked()
+    free.cells("total", query, table)
+    with pytest.raises(VaultError, match="used up"):
+        free.answer("total", TOTAL, epsilon=1e-3)
+    started = locked()
+    started.answer("total", TOTAL, epsilon=1e-3)
+    with pytest.raises(VaultError, match="used up"):
+        started.cells("total", query, table)
+    with pytest.raises(VaultError, match="priced by"):
+        locked(None).cells("total", query, table)
+    symbols_only = vault([replace(stage(theorem="histogram"), instead="input-cells")], unit=unit)
+    with pytest.raises(VaultError, match="priced by"):
+        symbols_only.answer("total", TOTAL)

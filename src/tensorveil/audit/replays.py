@@ -116,6 +116,9 @@ class _Recorder(NoiseSource):
 
         return np.asarray(self._answer("channel", read(query.of), {"channel": channel}, draw))
 
+    def channel(self, symbols: Integers, channel: Channel) -> Integers:
+        return np.asarray(self._answer("channel", symbols, {"channel": channel}, super().channel))
+
     def coins(self, probability: float) -> Any:
         """Coins are secret, not released: both runs get the same for the units they share, an added unit gets heads."""
         if self._recorded is None or self._fresh_coins:

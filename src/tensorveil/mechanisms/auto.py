@@ -1,5 +1,6 @@
 """`mechanism="auto"`: the choice of a mechanism from public facts, with the reason."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -12,6 +13,7 @@ from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.local.answers import LocalAnswers
 from tensorveil.mechanisms.output import OutputPerturbation
 from tensorveil.mechanisms.planning.information import sums_are_better
+from tensorveil.mechanisms.planning.input_stages import MAX_CELLS
 from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.mechanisms.with_offsets import WithOffsets
@@ -63,7 +65,8 @@ def family_of(model: ModelFamily | str, shape: tuple[int, ...], unit: Unit, mech
     if checks.choice("model", model, FAMILIES) == "tucker":
         return Tucker(tuple(min(RANK_OF_OTHERS, size) for size in shape))
     name = mechanism.name if isinstance(mechanism, Mechanism) else mechanism
-    shrunk = unit.coordinates_public and name in ("auto", InputPerturbation.name, LocalAnswers.name)
+    sampled = unit.coordinates_public or (unit.kind == "entry" and math.prod(shape) <= MAX_CELLS)
+    shrunk = sampled and name in ("auto", InputPerturbation.name, LocalAnswers.name)
     return CP(min(RANK_OF_POSTERIOR if shrunk else RANK_OF_OTHERS, sorted(shape)[-2]), model == "nonnegative")
 
 
@@ -137,6 +140,7 @@ def choose(name: str, request: Request) -> Choice:
             InputPerturbation(),
             "under 'value' coordinates are public, so each value is perturbed once and inference costs nothing",
         )
+    sums = SumPerturbation(cells=kind == "entry")
     gradients = WithOffsets(GradientPerturbation())
     long_rows = request.count_or_guess >= LONG_ROWS * max(request.shape)
     if request.delta > 0 and kind != "slice" and long_rows and _affordable(gradients, request):
@@ -144,10 +148,11 @@ def choose(name: str, request: Request) -> Choice:
             gradients, "there are enough observations per index for noisy gradients to find factors beside offsets"
         )
     return Choice(
-        SumPerturbation(),
+        sums,
         "under 'slice' only sums over slices are released, and each slice keeps its own rows (joint privacy)"
         if kind == "slice"
-        else f"under {kind!r}, sums over many observations need the least noise to protect one unit",
+        else f"under {kind!r}, sums over many observations need the least noise to protect one unit"
+        + (", unless enough cells turn out to be observed for a random symbol of every cell" if sums.cells else ""),
     )
 
 

@@ -279,8 +279,8 @@ def _ask_moments(vault: Vault, request: Request, settings: Settings, size: float
         counts = [descent.believed_counts(table * scale, variance, number * size) for table in tables]
     else:
         asked = vault.answers([_counts_name(request, mode) for mode in counted], Counts(len(counted)))
-        counts = [descent.believed_counts(table.values, table.variance, number * size) for table in asked]
-    return descent.Moments.of(number, float(head[-2]), float(head[-1]) + number / 2, answer.variance, counts)
+        counts = [descent.believed_counts(table.values, table.law.variance, number * size) for table in asked]
+    return descent.Moments.of(number, float(head[-2]), float(head[-1]) + number / 2, answer.law.variance, counts)
 
 
 def _ask_joint(
@@ -290,7 +290,7 @@ def _ask_joint(
     grid = grid_for(settings.noise * norm)
     query = JointGradients(model, mean, norm, grid, sampled=settings.sampling_probability < 1)
     answer = vault.answer(_steps_name(settings), query)
-    return answer.values, [answer.variance] * len(model.block_starts)
+    return answer.values, [answer.law.variance] * len(model.block_starts)
 
 
 def _ask_rows(
@@ -311,4 +311,4 @@ def _ask_rows(
     for answer, known, width in zip(answers, rows, model.block_widths, strict=True):
         blocks.append(np.zeros((len(known), width)))  # rows without observations have no gradient, which is public
         blocks[-1][known] = answer.values
-    return np.concatenate([block.ravel() for block in blocks]), [answer.variance for answer in answers]
+    return np.concatenate([block.ravel() for block in blocks]), [answer.law.variance for answer in answers]

@@ -1,7 +1,8 @@
 """Input perturbation: noise is added to every value first; everything else is post-processing.
 
 Under `value` and `slice_values`, noise is added to the observed values. Under `entry` and `slice`, the release must not
-show which cells are observed, so noise is added to every cell of the tensor; a missing cell holds a public default.
+show which cells are observed, so every cell of the tensor gets a random symbol (`entry`: one of them is "missing"), or
+noise, a missing cell holding a public default.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tensorveil.inference.values.public_scales import UNKNOWN, public_scale
 from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress
 from tensorveil.mechanisms.local.protocols import MOST_LEVELS, checked_levels, design_protocol, released_answers
+from tensorveil.mechanisms.parts.cells import CELLS, IN_WORDS, complete_cells, pure_epsilon
 from tensorveil.mechanisms.parts.marginal import ask_marginal, marginal_stages
 from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.mechanisms.planning.input_stages import (
@@ -47,7 +49,7 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.accounting.composition import shares
-from tensorveil.privacy.accounting.events import Event, PureEvent, float_above
+from tensorveil.privacy.accounting.events import PureEvent, float_above
 from tensorveil.privacy.bounds import VALUE_STEPS, Bounds
 from tensorveil.privacy.local.noisy_values import Randomized, noisy_values, symbols
 from tensorveil.privacy.noise.laws import Law
@@ -66,7 +68,6 @@ if TYPE_CHECKING:
 
 NOISES = ("laplace", "gaussian", "channel")
 SOLVERS = ("posterior", "als")
-CELLS = "cells"  # the stage of the dense form
 VALUES = "values"  # the stage of the observed values
 LEVELS_CHOSEN = "the levels of the channel were chosen without looking at the values"  # trusted to the caller
 
@@ -88,30 +89,33 @@ class InputPerturbation(Mechanism):
 
     Parameters
     ----------
-    noise : "laplace", "gaussian" (needs delta), "channel" (`value` and `slice_values` only: a random symbol per value,
-        drawn from the table that keeps the most information), or None: channel under `value`, otherwise gaussian if
-        delta is above 0, otherwise laplace
-    levels : the 2 to 32 public values that the channel distinguishes; each value is rounded to the nearest level.
-        None: a histogram of the values is released first, and shows which levels there are (parts/marginal.py)
-    default : under `entry` and `slice`, the public value of a missing cell; None: the middle of the bounds
+    noise : "laplace", "gaussian" (needs delta), "channel" (a random symbol per value or, under `entry`, per cell, drawn
+        from the table that keeps the most information; not under `slice`), or None: channel under `value` and `entry`,
+        otherwise gaussian if delta is above 0, otherwise laplace
+    levels : the 2 to 32 public values that the channel distinguishes, under `value` and `slice_values`; each value is
+        rounded to the nearest level. None: a histogram of the values is released first, and shows which levels there
+        are (parts/marginal.py)
+    default : under `entry` and `slice`, the public value of a missing cell, for Laplace and Gaussian noise; None: the
+        middle of the bounds
     solver : how the noisy tensor is completed: "posterior" (Bayesian; uses the noise law, and the positions of the
-        observed values as side information; `value` and `slice_values` only), "als", or a `Posterior` or `ALS`
-        object. None: the posterior where it is available, otherwise ALS
+        symbols as side information; where there is one number per value, or for the channel), "als", or a `Posterior`
+        or `ALS` object. None: the posterior where it is available, otherwise ALS
     features : public features of the indices of some modes, e.g. genres of films: mode name -> matrix, one row per
         index; for the posterior only. They are assumed to be public
 
     Guarantee
     ---------
-    `value`, `slice_values`: input-values. `entry`, `slice` (with `at_most`): input-dense. Under the dense units the
-    noisy tensor is that of deviations from the default, zero where nothing was observed.
+    `value`, `slice_values`: input-values. `entry`: input-cells for the channel. `entry`, `slice` (with `at_most`):
+    input-dense for other noise; the noisy tensor is then that of deviations from the default, zero where nothing was
+    observed.
 
     Notes
     -----
-    Where `expected_count` is declared, density = expected_count / cells, and the mean of the dense fit is divided by
-    it, which gives the mean of the observed values. Offsets and factors cannot distinguish a row with many observations
-    from a row with high values, so they are multiplied by min(1 / density, 2). This is correct if the observations are
-    spread evenly over at least half of the tensor, and cautious otherwise. Without a declared count nothing is
-    rescaled, and predictions stay near the default.
+    With dense noise, and where `expected_count` is declared, density = expected_count / cells. The mean of the fit
+    is divided by it, which gives the mean of the observed values. Offsets and factors cannot distinguish a row with
+    many observations from a row with high values, so they are multiplied by min(1 / density, 2). This is correct if the
+    observations are spread evenly over at least half of the tensor, and cautious otherwise. Without a declared count
+    nothing is rescaled, and predictions stay near the default.
 
     ALS shrinks mean, offsets and factors according to the noise, with priors of standard deviation 1/4 at most on
     the scale where the bounds are -1 and 1. The posterior has weak priors on all of them, and gives intervals.
@@ -166,7 +170,7 @@ class InputPerturbation(Mechanism):
 
     def compared_with(self, families: tuple[ModelFamily, ...], unit: Unit) -> InputPerturbation:
         """The same with a posterior that also samples models of other families, and keeps the best one."""
-        solver = self._solver(not unit.coordinates_public)
+        solver = self._solver(unit)
         return replace(self, solver=replace(solver, families=families)) if isinstance(solver, Posterior) else self
 
     def design(self, request: Request) -> Design:
@@ -176,19 +180,26 @@ class InputPerturbation(Mechanism):
             raise InputError(
                 "delta must be above 0 for Gaussian noise, got 0; give e.g. delta=1e-6, or noise='laplace'"
             )
-        if noise == "channel" and dense:
+        if noise == "channel" and request.unit.kind == "slice":
             raise UnprovenError(
-                f"noise='channel' must be used with the unit value or slice_values, got {request.unit.kind!r}; "
+                "noise='channel' must be used with the unit value, slice_values or entry, got 'slice'; "
                 "use noise='laplace', or 'gaussian' with a delta"
             )
-        if dense and isinstance(self._solver(dense), Posterior):
+        if dense and noise != "channel" and isinstance(self._solver(request.unit), Posterior):
             raise InputError(
-                f"solver must be 'als' under {request.unit.kind!r}, got the posterior, which needs public coordinates; "
-                "leave it out"
+                f"solver must be 'als' for {noise} noise under {request.unit.kind!r}, got the posterior, which needs a "
+                "symbol per value or cell; leave it out"
             )
-        self._check_features(request, dense)
+        self._check_features(request)
         if dense:
             check_dense(request)
+        if dense and noise == "channel":
+            if not (self.levels is None and self.default is None):
+                raise InputError(
+                    "levels and default must be left out for a channel under 'entry', got one of them; it is unused"
+                )
+            stages, most = self._channel_stages(request, CELLS, "input-cells", "1 cell", IN_WORDS), 1
+        elif dense:
             stages, most = self._dense_stage(request, noise)
         elif self.default is not None:
             raise InputError(
@@ -224,19 +235,23 @@ class InputPerturbation(Mechanism):
             words = "1 value, centred" if bound else f"{changes_in_words(request)}, each by 2 when centred"
             sensitivity = Sensitivity(bound, norm, words)
             return (Stage(VALUES, "input-values", event, sensitivity, LAW_OF_NORM[norm], "every value"),), most
-        sensitivity = Sensitivity(None, None, changes_in_words(request))
-        first = share_of_marginals(request, self.levels is not None)
+        first, words = share_of_marginals(request, self.levels is not None), changes_in_words(request)
         if self.levels is not None and first == 0:
             what = f"channel, a random symbol for each value by its {len(self.levels)} levels"
             event = PureEvent(request.epsilon)
+            sensitivity = Sensitivity(None, None, words)
             return (Stage(VALUES, "input-values", event, sensitivity, Law.CHANNEL, what),), most
-        *bought, left = (PureEvent(part) for part in shares(request.epsilon, [first / 3] * 3 + [1 - first]))
-        what = "channel, a random symbol for each value by levels found from the counts"
-        values = Stage(VALUES, "input-values", left, sensitivity, Law.CHANNEL, what)
-        return (*marginal_stages(request, bought), values), most
+        return self._channel_stages(request, VALUES, "input-values", words, "a random symbol for each value"), most
 
-    def _check_features(self, request: Request, dense: bool) -> None:
-        solver = self._solver(dense)
+    def _channel_stages(self, request: Request, name: str, theorem: str, words: str, each: str) -> tuple[Stage, ...]:
+        """The stages of the marginal, and that of the symbols by levels that follow from it."""
+        first = share_of_marginals(request, self.levels is not None)
+        *bought, left = (PureEvent(part) for part in shares(request.epsilon, [first / 3] * 3 + [1 - first]))
+        what, sensitivity = f"channel, {each} by levels found from the counts", Sensitivity(None, None, words)
+        return (*marginal_stages(request, bought), Stage(name, theorem, left, sensitivity, Law.CHANNEL, what))
+
+    def _check_features(self, request: Request) -> None:
+        solver = self._solver(request.unit)
         if isinstance(solver, Posterior) and not (solver.features is None and solver.smooth is None):
             raise InputError(
                 "features must be given to the mechanism, InputPerturbation(features={mode: matrix}), for certificates "
@@ -244,13 +259,13 @@ class InputPerturbation(Mechanism):
             )
         if (self.features or self.smooth) and not isinstance(solver, Posterior):
             raise InputError(
-                "features and smooth must be for the posterior, under value or slice_values, got ALS under "
-                f"{request.unit.kind!r}; leave them out, or take sum perturbation"
+                f"features and smooth must be for the posterior, got ALS under {request.unit.kind!r}; "
+                "leave them out, or take sum perturbation"
             )
         standardised(self.features, request.mode_names, request.shape)
 
     def learns_offsets(self, unit: Unit) -> bool:
-        return isinstance(self._solver(not unit.coordinates_public), Posterior)
+        return isinstance(self._solver(unit), Posterior)
 
     def keeps_nonnegative(self, unit: Unit) -> bool:
         return True
@@ -266,14 +281,17 @@ class InputPerturbation(Mechanism):
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         request, settings = plan.request, plan.settings
         target = Target(request.family, request.shape, request.bounds.low, request.bounds.high)
-        solver = self._solver(not vault.unit.coordinates_public)
+        solver = self._solver(vault.unit)
         if isinstance(solver, Posterior):
             solver = solver.knowing(self.features, self.smooth, request.mode_names, request.shape)
+        if settings.noise == "channel" and not vault.unit.coordinates_public:
+            marginal = ask_marginal(vault, plan.stages[:-1], request.bounds)
+            return complete_cells(vault, request, marginal, plan.stages[-1], solver, progress)
         if isinstance(solver, ALS) and not vault.unit.coordinates_public:
             query = self._cells(request, settings.noise)
             answer = vault.answer(CELLS, query)
             progress("noise", 1, 1)
-            cells, start = Noisy(answer.values, answer.variance), query.default / VALUE_STEPS
+            cells, start = Noisy(answer.values, answer.law.variance), query.default / VALUE_STEPS
             return fit_cells(solver, cells, start, request.expected_count, target, progress)
         where = vault.pattern.coordinates
         if settings.noise == "channel":
@@ -284,14 +302,14 @@ class InputPerturbation(Mechanism):
             return fit_values(solver, symbol_numbers(released), where, target, progress)
         pure = settings.noise == "laplace"
         values = vault.values(VALUES, Values(pure))
-        noisy = Noisy(values.values, values.variance)
+        noisy = Noisy(values.values, values.law.variance)
         progress("noise", 1, 1)
         if isinstance(solver, Posterior):
             return sample_values(solver, released_numbers(noisy, pure, VALUE_STEPS), where, target, progress)
         return fit_values(solver, noisy, where, target, progress)
 
     def check_coupled(self, request: Request) -> None:
-        if self._noise(request) != "channel" or not isinstance(self._solver(dense=False), Posterior):
+        if self._noise(request) != "channel" or not isinstance(self._solver(request.unit), Posterior):
             raise InputError(
                 "a coupled table must be used with noise='channel' and solver='posterior', got others; leave them out"
             )
@@ -304,7 +322,7 @@ class InputPerturbation(Mechanism):
 
     def run_coupled(self, vault: Vault, second: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         request, table = plan.request, plan.request.coupled
-        solver = self._solver(dense=False)
+        solver = self._solver(vault.unit)
         if table is None or not isinstance(solver, Posterior):
             raise InputError("a second table must be planned for, got a plan without it; plan with coupled")
         solver = solver.knowing(self.features, self.smooth, request.mode_names, request.shape)
@@ -344,13 +362,14 @@ class InputPerturbation(Mechanism):
     def _noise(self, request: Request) -> str:
         if self.noise is not None:
             return self.noise
-        if request.unit.kind == "value":
+        if request.unit.kind in ("value", "entry"):
             return "channel"  # whatever delta is: a channel wastes the least, and needs none
         return "gaussian" if request.delta > 0 else "laplace"
 
-    def _solver(self, dense: bool) -> ALS | Posterior:
+    def _solver(self, unit: Unit) -> ALS | Posterior:
         if isinstance(self.solver, ALS | Posterior):
             return self.solver
+        dense = unit.kind == "slice" or (unit.kind == "entry" and self.noise not in (None, "channel"))
         return ALS() if self.solver == "als" or (self.solver is None and dense) else Posterior()
 
     def _cells(self, request: Request, noise: str) -> DenseCells:
@@ -366,16 +385,10 @@ def _released_symbols(vault: Vault, plan: Plan, bounds: Bounds, levels: Sequence
         total = float(len(pattern)) if vault.unit.kind == "value" else None
         marginal = ask_marginal(vault, plan.stages[:-1], bounds, total)
         scale, error = scale_of(marginal, MOST_LEVELS, (bounds.low, bounds.high)), marginal.error
-    budget = -float_above(-Fraction(_epsilon(stage.event)) / changed_values(pattern))  # rounded down
+    budget = -float_above(-Fraction(pure_epsilon(stage)) / changed_values(pattern))  # rounded down
     channel = design_channel(scale, budget, max(len(pattern), 1) / sum(vault.shape))
     return Released(vault.symbols(VALUES, Symbols(_whole(scale)), channel), channel.chances, scale, error)
 
 
 def _whole(scale: Scale) -> tuple[int, ...]:
     return tuple(int(edge) for edge in scale.edges)
-
-
-def _epsilon(event: Event) -> float:
-    if not isinstance(event, PureEvent):
-        raise UnprovenError(f"a channel must be paid by a pure stage, got {event}; report this as a bug")
-    return event.epsilon

@@ -170,7 +170,7 @@ class OutputPerturbation(base.Mechanism):
             asked = np.flatnonzero(known)
             query = ExactRows(features_of, block.number, whitening, scales, asked, bits, pure)
             answer = vault.answer(stage.name, query)
-            released[asked], noise_variance = answer.values, answer.variance
+            released[asked], noise_variance = answer.values, answer.law.variance
         predicted = np.clip(offsets.at(pattern.coordinates) + model.predict(pattern.coordinates), -1e6, 1e6)
         public = np.zeros((size, width))
         np.add.at(public, rows, features * predicted[:, None])

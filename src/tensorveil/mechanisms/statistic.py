@@ -181,13 +181,13 @@ def _half_sweep(
     right[rows] = answers[0].values
     prior = (LEVELLED_VARIANCE, smallest, LARGEST_PRIOR)
     if entries is not None:
-        scaled = matrices.posterior_rows(right, answers[0].variance, *prior)
+        scaled = matrices.posterior_rows(right, answers[0].law.variance, *prior)
     else:
         matrix_noise = 0.0
         if not vault.unit.coordinates_public:
-            triangles, matrix_noise = answers[1].values, float(np.sqrt(answers[1].variance))
+            triangles, matrix_noise = answers[1].values, float(np.sqrt(answers[1].law.variance))
         H = square_matrices(triangles, width)
-        scaled = posterior_rows(right, H, answers[0].variance, matrix_noise, *prior)
+        scaled = posterior_rows(right, H, answers[0].law.variance, matrix_noise, *prior)
     return np.asarray(scaled / limits[:, None])
 
 

@@ -16,6 +16,7 @@ from tensorveil.data.features import Features, PublicInput, public_inputs, stand
 from tensorveil.errors import InputError
 from tensorveil.inference.degree_features import degree_features
 from tensorveil.inference.offsets import NoisySums
+from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.sums.groups import grouped
 from tensorveil.inference.sums.index import REACH as INDEX_REACH
 from tensorveil.inference.sums.index import ROWS as INDEX_ROWS
@@ -25,6 +26,7 @@ from tensorveil.inference.sums.total import Total, mean_of_totals, reading_range
 from tensorveil.inference.values.marginal import Marginal
 from tensorveil.inference.values.scale import Scale, scale_of
 from tensorveil.mechanisms.base import Design, Mechanism, Progress, no_progress, split_budget
+from tensorveil.mechanisms.parts.cells import cells_are_better, cells_fit, complete_cells, pure_epsilon
 from tensorveil.mechanisms.parts.marginal import (
     ask_marginal,
     marginal_coordinates,
@@ -84,10 +86,14 @@ class SumPerturbation(Mechanism):
     features : public features of the indices of some modes, e.g. genres of films: mode name -> matrix, one row per
         index; they are assumed to be public
     smooth : waves along the smooth modes, mode name -> what `smooth_features` makes; they link the offsets
+    cells : under `entry` with pure noise, whether the sums may be left out: if the released count of the observations
+        shows that enough cells are observed for it to be more accurate, a random symbol for every cell, observed or
+        not, is bought instead, and a posterior of the model follows from these (parts/cells.py)
     """
 
     features: Mapping[str, ArrayLike] | None = field(default=None, compare=False, repr=False)
     smooth: Mapping[str, Features] | None = field(default=None, compare=False, repr=False)
+    cells: bool = False
     name: ClassVar[str] = "sums"
 
     @property
@@ -122,12 +128,17 @@ class SumPerturbation(Mechanism):
         first = marginal_shares(request)
         left = 1 - math.fsum(first)
         columns = {mode: part.shape[1] for mode, part in given.items()}
-        plans = {event: _planned(request, first[0] / left, event, columns) for event in _whole_events(request, left)}
+        events = _whole_events(request, left)
+        if self.cells and cells_are_better(request, request.count_or_guess, left * request.epsilon):
+            events = events[:1]  # symbols need no delta
+        plans = {event: _planned(request, first[0] / left, event, columns) for event in events}
         event = min(plans, key=lambda event: plans[event][0])
         if isinstance(event, PureEvent):
             events = split_budget(replace(request, delta=0.0), [*first, left], 0)
             stage = _stage(request, SumStage(None, 1.0), events[-1], "all modes")
             stage = replace(stage, what=f"{PARTS} {stage.what}")
+            if self.cells and cells_fit(request):
+                stage = replace(stage, instead="input-cells")
             return Design((*marginal_stages(request, events[:-1]), stage), (), 0)
         asked = plans[event][1]
         numbers = marginal_coordinates(request) + 2 * sum(_size(request, one) for one in asked)
@@ -148,6 +159,11 @@ class SumPerturbation(Mechanism):
         public = len(vault.pattern) if plan.request.unit.kind == "value" else None
         first = len(plan.stages) - max(len(plan.settings), 1)
         marginal = ask_marginal(vault, plan.stages[:first], plan.request.bounds, public)
+        last = plan.stages[-1]
+        if last.instead and cells_are_better(plan.request, marginal.total, pure_epsilon(last)):
+            names, shape = plan.request.mode_names, plan.request.shape
+            solver = Posterior().knowing(self.features, self.smooth, names, shape)
+            return complete_cells(vault, plan.request, marginal, last, solver, progress)
         widths = {mode: part.shape[1] for mode, part in given.items()}
         request, (total, *paid), totals = _payments(vault, plan, plan.stages[first:], widths)
         withheld = request.unit.mode_number if request.unit.kind == "slice" else None
@@ -341,14 +357,14 @@ def _ask(vault: Vault, request: Request, paid: _Payment, rows: Rows, reading: Sc
     answer = vault.answer(paid.stage, query, epsilon=event.epsilon if isinstance(event, PureEvent) else None)
     weight = _noise(request, paid.asked, event).weight
     if isinstance(query, Lengths):
-        return replace(NoisySums.of_counts(answer.values, answer.variance, COUNT_PART), weight=weight)
+        return replace(NoisySums.of_counts(answer.values, answer.law.variance, COUNT_PART), weight=weight)
     if not vault.unit.coordinates_public:
-        return replace(NoisySums.of_pairs(answer.values, answer.variance), weight=weight)
+        return replace(NoisySums.of_pairs(answer.values, answer.law.variance), weight=weight)
     numbers = rows.of(vault.pattern)
     weights = slice_weights(vault.pattern, numbers, query.pure)
     counts = np.bincount(numbers, weights=weights, minlength=rows.size).astype(np.float64)
     weight = float(weights @ weights) / max(float(weights.sum()), 1e-300)
-    return NoisySums(answer.values, counts, answer.variance, 0.0, weight)
+    return NoisySums(answer.values, counts, answer.law.variance, 0.0, weight)
 
 
 def _total(vault: Vault, request: Request, paid: _Payment, marginal: Marginal) -> Total:

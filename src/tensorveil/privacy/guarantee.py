@@ -54,7 +54,8 @@ def what_is_released(withheld: str | None) -> str:
 
 def theorems_used(stages: Sequence[Stage], coupled: bool) -> tuple[str, ...]:
     """Names of the theorems that a guarantee rests on: those of its stages, and that of two tables."""
-    return tuple(dict.fromkeys([*(stage.theorem for stage in stages), *(["coupled-tables"] if coupled else [])]))
+    of_stages = (name for stage in stages for name in stage.theorems)
+    return tuple(dict.fromkeys([*of_stages, *(["coupled-tables"] if coupled else [])]))
 
 
 def what_is_not_protected(unit: Unit) -> str:

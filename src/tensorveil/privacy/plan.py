@@ -288,7 +288,7 @@ class Plan:
             + (f", {asked.delta:g})" if asked.delta else ")"),
         ]
         for stage in self.stages:
-            lines.append(f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} [{stage.theorem}]")
+            lines.append(f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} [{stage.proven_by}]")
         if asked.coupled is not None:
             lines.append(f"coupled by {asked.coupled.shared}: {asked.coupled}; each stage answers about both tables")
         for given in self.public_inputs:
@@ -309,7 +309,7 @@ class Plan:
                 f"epsilon {rounded_up(self.epsilon, 6)}" + (f", delta {rounded_up(self.delta)}" if self.delta else ""),
             ),
             *([] if asked.coupled is None else [(f"coupled by {asked.coupled.shared}", str(asked.coupled))]),
-            *((f"stage {stage.name}", f"{stage.noise} [{stage.theorem}]") for stage in self.stages),
+            *((f"stage {stage.name}", f"{stage.noise} [{stage.proven_by}]") for stage in self.stages),
         ]
         if self.reason:
             rows.append(("why this mechanism", self.reason))

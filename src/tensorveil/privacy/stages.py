@@ -22,6 +22,16 @@ class Stage(PaidStage):
         times = "" if self.event.count == 1 else f", {self.event.count} times"
         return self._once() + times
 
+    @property
+    def theorems(self) -> tuple[str, ...]:
+        """The theorems that an answer may rest on."""
+        return (self.theorem,) if self.instead is None else (self.theorem, self.instead)
+
+    @property
+    def proven_by(self) -> str:
+        """The theorems, in words."""
+        return ", or ".join(self.theorems)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values, read back by `from_json`; the text of the noise is there for readers."""
         return {
@@ -31,6 +41,7 @@ class Stage(PaidStage):
             "sensitivity": asdict(self.sensitivity),
             "law": str(self.law),
             "what": self.what,
+            "instead": self.instead,
             "noise": self.noise,
         }
 
@@ -41,7 +52,8 @@ class Stage(PaidStage):
         norm = None if told["norm"] is None else Norm(told["norm"])
         sensitivity = Sensitivity(told["bound"], norm, told["words"])
         event = event_from_json(plain["event"])
-        return cls(plain["name"], plain["theorem"], event, sensitivity, Law(plain["law"]), plain["what"])
+        law = Law(plain["law"])
+        return cls(plain["name"], plain["theorem"], event, sensitivity, law, plain["what"], plain["instead"])
 
     def _once(self) -> str:
         event, bound = self.event, self.sensitivity.bound
@@ -54,4 +66,7 @@ class Stage(PaidStage):
             scale = f"std {bound * std:.4g}" if bound else f"std {std:.4g} times the sensitivity"
         else:
             scale = f"std {event.noise_multiplier:.4g} times the clip norm"
-        return f"{self.what} with {self.law} of {scale}"
+        told = f"{self.what} with {self.law} of {scale}"
+        if self.instead is not None and isinstance(event, PureEvent):
+            told += f"; or else a random symbol for every cell, observed or not, epsilon {event.epsilon:.4g}"
+        return told

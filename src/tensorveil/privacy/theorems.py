@@ -65,6 +65,14 @@ THEOREMS = _table(
         DWORK,
     ),
     Theorem(
+        "input-cells",
+        "cell_symbols.md",
+        "input",
+        ("entry",),
+        "Every cell of the box, observed or not, goes through a public table by itself.",
+        "Warner 1965; Kasiviswanathan et al. 2011 (arXiv:0803.0924)",
+    ),
+    Theorem(
         "gradient-joint",
         "gradients.md",
         "gradient",

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.arrays import Floats, Integers
-from tensorveil.data.cells import stable_order
+from tensorveil.data.cells import places_in_cells, stable_order
 from tensorveil.engines.local import Engine, LocalEngine
 from tensorveil.errors import InputError, UnprovenError, VaultError
 from tensorveil.privacy.accounting.events import Event, PureEvent, SampledGaussianEvent
@@ -33,6 +33,7 @@ from tensorveil.privacy.units import Unit
 if TYPE_CHECKING:  # the vault takes any query; these name what some of its methods ask of one
     from tensorveil.privacy.noise.channels import Channel
     from tensorveil.privacy.noise.secret_words import Coins
+    from tensorveil.privacy.queries.values.cell_symbols import CellSymbols
     from tensorveil.privacy.queries.values.symbols import Symbols
     from tensorveil.privacy.queries.values.values import Values
 
@@ -46,15 +47,10 @@ FINEST = 2**20  # how much finer than the query's grid that of Gaussian noise ma
 @final
 @dataclass(frozen=True)
 class Answer:
-    """Numbers with noise, and the law of the noise."""
+    """Numbers with noise, and the law of the noise on each."""
 
     values: Floats
     law: NoiseLaw
-
-    @property
-    def variance(self) -> float:
-        """The variance of the noise on each number."""
-        return self.law.variance
 
 
 @final
@@ -77,9 +73,8 @@ class Pattern(Where):
 
     def sorted_in_cells(self, numbers: NDArray[T]) -> NDArray[T]:
         """One number per observation, those of each cell in ascending order: the order of rows is not public."""
-        first = np.ones(len(self), dtype=np.bool_)  # of its cell
-        first[1:] = (self.coordinates[1:] != self.coordinates[:-1]).any(axis=1)
-        return numbers if first.all() else numbers[np.lexsort((numbers, np.cumsum(first)))]
+        places = np.arange(len(self)) - places_in_cells(self.coordinates)  # where the cell of each begins
+        return numbers if (np.diff(places) > 0).all() else numbers[np.lexsort((numbers, places))]
 
 
 @dataclass
@@ -98,10 +93,11 @@ class _Meter:
         stage = self.stages.get(name)
         if stage is None:
             raise VaultError(f"the plan must price what is asked, got the stage {name!r}, which it does not have")
-        if stage.theorem != theorem or unit.kind not in THEOREMS[theorem].units:
+        if theorem not in (stage.theorem, stage.instead) or unit.kind not in THEOREMS[theorem].units:
             raise VaultError(f"stage {name!r} is priced by {stage.theorem}, got a query of {theorem} under {unit}")
-        if stage.law is not law:
-            raise VaultError(f"stage {name!r} is priced for {stage.law}, got a query for {law}")
+        priced = stage.law if theorem == stage.theorem else Law.CHANNEL
+        if priced is not law:
+            raise VaultError(f"stage {name!r} is priced for {priced}, got a query for {law}")
         if isinstance(stage.event, SampledGaussianEvent):
             if theorem != SAMPLED:
                 raise VaultError(f"stage {name!r} is priced for a sample of the units, which {theorem} does not cover")
@@ -207,7 +203,8 @@ class Vault:
         sampled = [event for event in events if isinstance(event, SampledGaussianEvent)]
         if sampled and len(events) > 1:
             raise VaultError("a query of a sample of the units must have one part, got several")
-        totals = self._of_sample(query, sampled[0]) if sampled else self._engine.sum(query.of, self._shards)
+        coins = [self._noise.coins(event.sampling_probability) for event in sampled]  # one per unit and answer, secret
+        totals = self._engine.sum(partial(_of_sample, query) if sampled else query.of, self._shards, *coins)
         return [self._noised(*part) for part in zip(query.finish(totals), events, changes, strict=True)]
 
     def values(self, stage: str, query: Values) -> Answer:
@@ -218,16 +215,24 @@ class Vault:
         answer = self._noised(self._read(query.of), event, change)
         return replace(answer, values=pattern.sorted_in_cells(answer.values))  # [L9]
 
-    def symbols(self, stage: str, query: Symbols, channel: Channel, *, epsilon: float | None = None) -> Integers:
+    def symbols(self, stage: str, query: Symbols, channel: Channel) -> Integers:
         """One random symbol per observed value, in the order of the pattern, those of one cell in ascending order."""
-        name, pattern = self._prefix + stage, self.pattern
+        self._pay_channel(stage, query, query.changes(self.pattern), channel)
+        return self.pattern.sorted_in_cells(self._noise.symbols(self._read, query, channel))  # [L9]
+
+    def cells(self, stage: str, query: CellSymbols, channel: Channel) -> Integers:
+        """One random symbol per cell of the box, observed or not, in the order of the cells."""
+        self._pay_channel(stage, query, query.changes(self.unit), channel)
+        return self._noise.channel(query.finish(self._engine.sum(query.of, self._shards)), channel)
+
+    def _pay_channel(self, stage: str, query: Symbols | CellSymbols, changes: int, channel: Channel) -> None:
+        """Pay for symbols, so many of which may change; an error, and nothing is paid, where the stage is too small."""
+        name = self._prefix + stage
         query.check(channel)
-        changes = query.changes(pattern)
-        _, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), epsilon)
+        _, event = self._meter.due(name, Law.CHANNEL, self.unit, query.theorem(self.unit), None)
         if not isinstance(event, PureEvent) or Fraction(channel.epsilon) * changes > Fraction(event.epsilon):  # [L10]
             raise VaultError(f"stage {name!r} pays {event}, got {changes} symbols at {channel.epsilon} each")
         self._meter.pay(name, event, query)
-        return pattern.sorted_in_cells(self._noise.symbols(self._read, query, channel))  # [L9]
 
     def _paid(
         self, stages: Sequence[str], query: Query | Values, changes: Sequence[Change], epsilon: float | None = None
@@ -255,11 +260,6 @@ class Vault:
         parts, pattern = self._engine.map(function, self._shards, *secrets), self._meter.pattern
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return whole if len(parts) == 1 or pattern is None else whole[pattern[1]]
-
-    def _of_sample(self, query: Query, event: SampledGaussianEvent) -> tuple[Integers, ...]:
-        """What a Poisson sample of the units contributes: one secret coin per unit and answer."""
-        coins = self._noise.coins(event.sampling_probability)
-        return self._engine.sum(partial(_of_sample, query), self._shards, coins)
 
     def _view(self, shards: Sequence[Any], prefix: str) -> Vault:
         view = object.__new__(Vault)
@@ -290,6 +290,7 @@ class Vault:
 
 
 def _of_sample(query: Query, shard: BoundedObservations, coins: Coins) -> tuple[Integers, ...]:
+    """What a Poisson sample of the units contributes."""
     if shard.unit.whole_slices:
         return query.of(shard.kept(coins.of(shard.coordinates[:, [shard.unit.mode_number]])))
     return query.of(shard.kept(coins.of(identities(shard.coordinates))))

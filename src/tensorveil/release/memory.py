@@ -6,6 +6,7 @@ them with measured peaks. They include saving and the report.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ from tensorveil.inference.values.noisy import LARGEST_SPECTRAL
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.local.answers import LocalAnswers
+from tensorveil.mechanisms.parts.cells import cells_fit
 from tensorveil.mechanisms.sums import SumPerturbation
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.solvers.directions import SPACE
@@ -33,6 +35,8 @@ REPORT_SPACE = 2 * 10**6  # of the report and the certificate: 0.2 to 1 MB each
 LABEL = 8  # bytes of a label in JSON besides its text
 # bytes per value of the least squares that chains start from: unfoldings of the tensor, or sorted lists beyond
 SPECTRAL_START, OTHER_START = 144, 64
+NUMBERS_OF_CELLS = 6  # counts, sums, levels, random words, symbols, and a copy of one of them
+SYMBOLS_OF_CELLS = 6.0  # intervals of levels that a channel of cells tells apart, about
 SUMS_PER_INDEX = 18_000  # covariances of the effects of up to 24 groups, four at a time; offsets on a grid; draws
 
 
@@ -59,7 +63,8 @@ def _own(mechanism: Mechanism, request: Request, remote: bool) -> float:
     numbers = request.family.zeros(shape).parameters.size
     copy = count * (NUMBER + 4 * order)  # clipped values and coordinates
     if isinstance(mechanism, SumPerturbation):
-        return copy + count * 3 * NUMBER + indices * SUMS_PER_INDEX
+        symbols = _symbols_of_cells(request, numbers + indices) if mechanism.cells and cells_fit(request) else 0.0
+        return copy + max(count * 3 * NUMBER + indices * SUMS_PER_INDEX, symbols)
     if isinstance(mechanism, InputPerturbation | LocalAnswers) and request.unit.coordinates_public:
         solver = mechanism.solver if isinstance(mechanism.solver, Posterior) else Posterior()
         waves = 3.0 * sum(part.matrix.nbytes for part in (mechanism.smooth or {}).values())
@@ -70,10 +75,21 @@ def _own(mechanism: Mechanism, request: Request, remote: bool) -> float:
             second = _posterior(solver, table.count, table.joint_shape, max(ranks) + 1, own)
             second += table.count * (NUMBER + 4 * len(table.shape))
         return copy + waves + second + _posterior(solver, count, shape, max(ranks), numbers + indices)
+    if isinstance(mechanism, InputPerturbation) and mechanism.learns_offsets(request.unit):
+        return copy + _symbols_of_cells(request, numbers + indices)
     dense = isinstance(mechanism, InputPerturbation)  # each cell gets noise
     cells = 6 * NUMBER * float(np.prod(shape, dtype=np.float64)) if dense else 0.0
     rows = max(size * (rank * (rank + 1) // 2 + rank) for size, rank in zip(shape, ranks, strict=True))
     return copy + count * 10 * NUMBER + 4 * NUMBER * (rows + numbers) + cells
+
+
+def _symbols_of_cells(request: Request, numbers: int) -> float:
+    """What numbers and symbols of all cells take, and the posterior of those that may be observed."""
+    cells = math.prod(map(float, request.shape))
+    false = SYMBOLS_OF_CELLS * math.exp(-request.epsilon)  # over the chance of an observed one
+    entries = request.count_or_guess + cells * false / (1 + false)
+    ranks = request.family.zeros(request.shape).ranks
+    return NUMBERS_OF_CELLS * NUMBER * cells + _posterior(Posterior(), entries, request.shape, max(ranks), numbers)
 
 
 def _posterior(solver: Posterior, count: float, shape: tuple[int, ...], rank: int, numbers: int) -> float:
@@ -94,10 +110,13 @@ def needed_space(plan: Plan, labels: Iterable[Any]) -> int:
     request, mechanism = plan.request, plan.mechanism
     numbers = request.family.zeros(request.shape).parameters.size + sum(request.shape)
     draws = 0
-    if isinstance(mechanism, SumPerturbation):
-        draws = DRAWS_OF_SUMS
-    elif isinstance(mechanism, InputPerturbation | LocalAnswers) and request.unit.coordinates_public:
+    sampled = isinstance(mechanism, LocalAnswers) or (
+        isinstance(mechanism, InputPerturbation) and mechanism.learns_offsets(request.unit)
+    )
+    if sampled or (isinstance(mechanism, SumPerturbation) and mechanism.cells):
         draws = min(Posterior().draws, max(FEWEST_KEPT, MOST_NUMBERS // numbers))
+    elif isinstance(mechanism, SumPerturbation):
+        draws = DRAWS_OF_SUMS
     texts = sum(len(str(label).encode()) + LABEL for part in labels if part is not None for label in part)
     return REPORT_SPACE + texts + NUMBER * numbers + 4 * draws * numbers
 

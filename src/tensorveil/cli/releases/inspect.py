@@ -71,7 +71,7 @@ def inspect_release(
     )
     print_table(facts)
     if certificate.stages:
-        stages = [(one.name, one.noise, str(one.sensitivity), one.theorem) for one in certificate.paid_stages]
+        stages = [(one.name, one.noise, str(one.sensitivity), one.proven_by) for one in certificate.paid_stages]
         headings = ("stage", "noise", "sensitivity", "theorem")
         print_table(stages, headings, title="stages: every query on the data and its cost")
     say(f"To check the release, run: tensorveil verify {directory}")

@@ -101,7 +101,7 @@ def ask_marginal(vault: Vault, stages: Sequence[Stage], bounds: Bounds, total: f
         if again:
             first, last = released[-1].first, released[-1].last
         answer = vault.answer(stage.name, _histogram(first, last, stage.event))
-        counted = Counted(first, last, answer.values, answer.variance)
+        counted = Counted(first, last, answer.values, answer.law.variance)
         released.append(_averaged(released.pop(), counted) if again else counted)
     return marginal_of(released, (bounds.low, bounds.high), total)
 

@@ -57,8 +57,8 @@ def ask_offsets(vault: Vault, level: Level, modes: Sequence[int], stages: Sequen
             rows = vault.pattern.index(mode)
             weights = slice_weights(vault.pattern, rows, query.pure)
             counts = np.bincount(rows, weights=weights, minlength=vault.shape[mode]).astype(np.float64)
-            released = NoisySums(answer.values, counts, answer.variance, 0.0)
+            released = NoisySums(answer.values, counts, answer.law.variance, 0.0)
         else:
-            released = NoisySums.of_pairs(answer.values, answer.variance)
+            released = NoisySums.of_pairs(answer.values, answer.law.variance)
         offsets = add_offsets(offsets, mode, released, with_mean=place == 0)
     return offsets

@@ -14,12 +14,14 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensorveil import checks
 from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 from tensorveil.inference.values.public_scales import UNKNOWN
 from tensorveil.inference.values.scale import Scale
+from tensorveil.mechanisms.planning.information import weakened
 from tensorveil.privacy.noise.channels import TOTAL, Channel
 
 RESIDUAL_SHARES = (0.05, 0.2, 0.6, 0.85)  # of the latent variance, not known of a value: dense traffic to ratings
@@ -31,6 +33,7 @@ TELLING_SHARE = 0.05  # of values, through randomized response where the best ch
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
 MARGIN = 2.0**-20  # share of epsilon that is left for rounding to whole counts
 SMALLEST_AMOUNT = 1e-7  # of a column: a smaller one would not survive the rounding
+LEAST_DESIGNED = 0.1  # epsilon of intervals, where hardly any cell is observed: less tells nothing either way
 NOTHING = 1e-4  # chance of a symbol that takes up what the solver's last digits leave over
 
 
@@ -51,17 +54,54 @@ def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
     Pure epsilon for the replacement of one value by any other, on the matrix of whole numbers: Channel checks it.
     """
     promised = checks.positive_number("epsilon", epsilon)
-    number = checks.positive_number("per_index", per_index)
     designed = min(promised, MAX_DESIGN_EPSILON)
-    amounts = _amounts(scale, designed, number)
+    inside, amounts = _best_intervals(scale, designed, per_index)
+    return _channel(promised, np.where(inside, 1.0, math.exp(-designed * (1 - MARGIN))), amounts)
+
+
+def design_cell_channel(scale: Scale, epsilon: float, density: float, per_index: float) -> Channel:
+    """The epsilon-private channel of all cells of a box, of which a share `density` is observed.
+
+    The first row is that of a missing cell, and the first symbol says "missing". The other symbols are intervals of
+    levels, which a missing cell is outside of. For a cell that is observed with this chance, a symbol is likelier by
+
+        e^weakened = 1 + density (e^epsilon - 1)
+
+    if the value would be inside of the interval than if it would not, so the intervals are the best ones for that
+    epsilon. The amounts of the intervals that a level is inside of add up to the same for all levels, as the rows of a
+    table do, and are scaled so that the rows here add up to one.
+
+    Guarantee
+    ---------
+    Pure epsilon for any change of one cell, on the matrix of whole numbers: Channel checks it.
+    """
+    promised = checks.positive_number("epsilon", epsilon)
+    designed = min(promised, MAX_DESIGN_EPSILON)
+    inside, amounts = _best_intervals(scale, max(weakened(designed, density), LEAST_DESIGNED), per_index)
+    amounts /= (amounts @ inside).mean()  # of the intervals that a level is inside of
+    outside = math.exp(-designed * (1 - MARGIN))
+    amounts /= 1 + outside * amounts.sum()
+    of_cells = np.zeros((len(inside) + 1, inside.shape[1] + 1), np.bool_)
+    of_cells[0, 0], of_cells[1:, 1:] = True, inside
+    amounts = np.concatenate([[1 - outside * amounts.sum()], amounts])
+    return _channel(promised, np.where(of_cells, 1.0, outside), amounts)
+
+
+def _best_intervals(scale: Scale, epsilon: float, per_index: float) -> tuple[NDArray[np.bool_], Floats]:
+    """Intervals of levels of the best channel at an epsilon, one row each, and how much of each it has."""
+    amounts = _amounts(scale, epsilon, checks.positive_number("per_index", per_index))
     if scale.free or scale.doubt >= UNKNOWN:  # nothing else shows how often each level occurs
-        amounts = _telling(amounts, len(scale.cuts) + 1, designed)
-    columns = _interval_columns(len(scale.cuts) + 1, designed * (1 - MARGIN))
+        amounts = _telling(amounts, len(scale.cuts) + 1, epsilon)
     used = amounts > SMALLEST_AMOUNT
-    masses = amounts[used] + np.linalg.lstsq(columns[used].T, 1 - columns[used].T @ amounts[used], rcond=None)[0]
-    chances = (1 - NOTHING) * np.maximum(masses, 0.0)[:, None] * columns[used]
+    return _intervals(len(scale.cuts) + 1)[used], amounts[used]
+
+
+def _channel(epsilon: float, columns: Floats, amounts: Floats) -> Channel:
+    """The channel of so much of each column, made to add up to one in every row."""
+    masses = amounts + np.linalg.lstsq(columns.T, 1 - columns.T @ amounts, rcond=None)[0]
+    chances = (1 - NOTHING) * np.maximum(masses, 0.0)[:, None] * columns
     rest = 1 - chances.sum(axis=0)  # nearly the same for all levels: a symbol that tells nothing
-    return Channel(promised, _whole_counts(np.vstack([chances, rest])))
+    return Channel(epsilon, _whole_counts(np.vstack([chances, rest])))
 
 
 def kept_information(scale: Scale, channel: Channel) -> float:
@@ -95,11 +135,15 @@ def _information(columns: Floats, chances: Floats, derivatives: Floats) -> Float
     return np.asarray((columns @ derivatives.T) ** 2 / np.maximum(columns @ chances.T, 1e-30))
 
 
+def _intervals(levels: int) -> NDArray[np.bool_]:
+    """All intervals of levels, one row each: whether a level is inside."""
+    begin, end = np.triu_indices(levels)
+    return np.asarray((np.arange(levels) >= begin[:, None]) & (np.arange(levels) <= end[:, None]))
+
+
 def _interval_columns(levels: int, epsilon: float) -> Floats:
     """All intervals of levels: 1 inside, e^-epsilon outside."""
-    begin, end = np.triu_indices(levels)
-    inside = (np.arange(levels) >= begin[:, None]) & (np.arange(levels) <= end[:, None])
-    return np.where(inside, 1.0, math.exp(-epsilon))
+    return np.where(_intervals(levels), 1.0, math.exp(-epsilon))
 
 
 def _amounts(scale: Scale, epsilon: float, number: float) -> Floats:

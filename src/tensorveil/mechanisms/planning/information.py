@@ -23,6 +23,7 @@ from tensorveil.privacy.plan import Request
 RELATIVE_COUNTS = np.exp(np.array([-1.38, -0.67, -0.21, 0.21, 0.67, 1.38]) - 0.5)
 SKEWED = RELATIVE_COUNTS / RELATIVE_COUNTS.sum()
 EFFECTIVE_RANK = 4
+LEAST_WEAKENED = 0.01  # epsilon of symbols of cells of which hardly any is observed
 SEEN = 5.0  # standard deviations of noise, above which a count in a histogram is seen
 # epsilon and the information that the best channel keeps, on eight levels of equal mass with ten values per index:
 # `kept_information` of `design_channel`, whose linear programs would take a quarter of the time of a plan
@@ -57,10 +58,12 @@ def noise_variance(event: Event, sensitivity: float) -> float:
 def expected_error_of_sums(request: Request) -> float:
     """The variance of mean and offsets that sum perturbation leaves, by generic priors, and all of the interactions.
 
-    Pure noise, unit `value`; on the centred scale.
+    Pure noise, units `value` and `entry`; on the centred scale. Under `entry` a sum is the difference of two, of which
+    one observation moves both together by one.
     """
-    count = request.count_or_guess
-    noise = noise_variance(PureEvent(request.epsilon), 2.0) * (len(request.shape) + 1) ** 2
+    count, pure = request.count_or_guess, PureEvent(request.epsilon)
+    once = noise_variance(pure, 2.0) if request.unit.coordinates_public else 2 * noise_variance(pure, 1.0)
+    noise = once * (len(request.shape) + 1) ** 2
     left = _kept(MEAN_VARIANCE, (noise + RESIDUAL_VARIANCE * count) / count**2)
     for size in request.shape:
         each = _counts(count, size)
@@ -86,6 +89,23 @@ def expected_error_of_channel(request: Request, information: float) -> float:
         numbers = min(rank, EFFECTIVE_RANK)
         known = min(known, float(SKEWED @ (1 / (1 + spread * numbers / (INTERACTION_VARIANCE * each)))))
     return float(left + INTERACTION_VARIANCE * (1 - known))
+
+
+def expected_error_of_cells(request: Request) -> float:
+    """The same for symbols of all cells, observed or not; unit `entry`.
+
+    A symbol tells as much as one of an observed value would at a smaller epsilon, by the chance that its cell is
+    observed. For that the counts of two modes are taken to be skewed.
+    """
+    density = request.count_or_guess / math.prod(map(float, request.shape))
+    shares, relative = np.outer(SKEWED, SKEWED).ravel(), np.outer(RELATIVE_COUNTS, RELATIVE_COUNTS).ravel()
+    told = [channel_information(weakened(request.epsilon, density * each)) for each in relative]
+    return expected_error_of_channel(request, float(shares @ told))
+
+
+def weakened(epsilon: float, density: float) -> float:
+    """The epsilon at which a symbol of a value tells as much as one of a cell that is observed with this chance."""
+    return max(math.log1p(min(density, 1.0) * math.expm1(epsilon)), LEAST_WEAKENED)
 
 
 def _counts(count: float, size: int) -> Floats:

@@ -37,6 +37,3 @@ class NoiseLaw:
         if self.law is Law.ROWS:
             return (self.width + 1) * self.scale**2
         return self.scale**2
-
-    def __str__(self) -> str:
-        return f"{self.law} of {'std' if self.law is Law.GAUSSIAN else 'scale'} {self.scale:.4g}"

@@ -64,7 +64,8 @@ class PaidStage:
     """One paid reading of the data, or several equal ones, as the vault sees it.
 
     The event is its price, the theorem bounds its sensitivity, the scale of the noise follows from both, and `what` are
-    words about what is noised. The vault knows stages by their names, which are different.
+    words about what is noised. The vault knows stages by their names, which are different. The same price may buy
+    symbols by the theorem `instead`, if there is one: which of the two is asked for follows from earlier answers.
     """
 
     name: str
@@ -73,9 +74,10 @@ class PaidStage:
     sensitivity: Sensitivity
     law: Law
     what: str
+    instead: str | None = None
 
     def __post_init__(self) -> None:
-        if self.theorem not in THEOREMS:
+        if not {self.theorem, self.instead or self.theorem} <= THEOREMS.keys():
             raise InputError(f"theorem must be one of {sorted(THEOREMS)}, got {self.theorem!r}; prove it first")
 
 

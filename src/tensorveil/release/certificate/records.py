@@ -89,6 +89,7 @@ class StageRecord(Part):
         "channel",
     ]
     what: str
+    instead: str | None
     noise: str
 
 

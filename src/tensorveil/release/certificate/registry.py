@@ -43,7 +43,7 @@ def deployment_record(certificate: Certificate) -> dict[str, Any]:
     sizes = " x ".join(f"{size:,} {name}" for size, name in zip(certificate.shape, certificate.mode_names, strict=True))
     bounds = certificate.bounds
     stages = "\n".join(
-        f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} (theorem {stage.theorem})"
+        f"- {stage.name}: {stage.noise}; sensitivity {stage.sensitivity} (theorem {stage.proven_by})"
         for stage in certificate.paid_stages
     )
     versions = ", ".join(f"{name} {version}" for name, version in certificate.software.items())

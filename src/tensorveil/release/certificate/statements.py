@@ -27,7 +27,7 @@ THEOREMS_OF = {
     "gradient perturbation": _of("gradient"),
     "output perturbation": (*_of("output"), *_of("statistic"), *OFFSETS),  # frozen blocks by statistic perturbation
     "statistic perturbation": (*_of("statistic"), *OFFSETS),
-    "sum perturbation": (*_of("sums"), *MARGINAL),
+    "sum perturbation": (*_of("sums"), *MARGINAL, "input-cells"),
     "local perturbation": _of("local"),
 }
 COUPLING = "input perturbation"  # how mechanisms are headed that can use a second table
@@ -104,7 +104,7 @@ def unit(certificate: Certificate) -> str:
 def theorems(certificate: Certificate) -> str:
     request = certificate.request
     kind = request.unit.kind
-    used = dict.fromkeys(stage.theorem for stage in certificate.stages)
+    used = dict.fromkeys(name for stage in certificate.paid_stages for name in stage.theorems)
     for name in used:
         need(name in THEOREMS, f"there is no theorem {name!r}")
         need(kind in THEOREMS[name].units, f"the theorem {name!r} does not cover the unit {kind!r}")
@@ -162,8 +162,8 @@ def words(certificate: Certificate) -> str:
         certificate.coupled is None or (certificate.mechanism == COUPLING and certificate.pure),
         "a second table is stated for a mechanism that cannot use one",
     )
-    for stage in certificate.stages:
-        need(stage.theorem in served, f"the theorem {stage.theorem!r} is not one of {certificate.mechanism}")
+    for name in (name for stage in certificate.paid_stages for name in stage.theorems):
+        need(name in served, f"the theorem {name!r} is not one of {certificate.mechanism}")
     return "all texts follow from the facts"
 
 

@@ -39,6 +39,8 @@ IN_PLAIN_WORDS = {  # theorem -> why it holds, for a reader without background
     "coupled-tables": "Each of the two tables got random noise of its own. One value is in one of the tables, so only "
     "the answers about that table depend on it. A person with values in both tables pays for all of them.",
     "input-dense": "Every cell, observed or not, got random noise that is larger than what one observation can change.",
+    "input-cells": "Each cell, observed or not, was replaced by a random answer. Whether or not it was observed, and "
+    "whatever its value was, every answer was possible, with a probability that changes by a limited factor only.",
     "gradient-joint": "In each step the part of every unit was cut to a fixed length, and random noise that covers "
     "this length was added to the sum.",
     "gradient-sampled": "Each step used a random sample of the units, cut the part of each to a fixed length and added "
