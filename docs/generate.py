@@ -143,7 +143,7 @@ def guarantee_schema() -> dict:
     text, texts = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
     stage = {
         "type": "object",
-        "required": ["name", "theorem", "event", "sensitivity", "law", "what", "noise"],
+        "required": ["name", "theorem", "event", "sensitivity", "law", "what", "instead", "noise"],
         "properties": {
             "name": text,
             "theorem": {"enum": [name for name, one in THEOREMS.items() if one.mechanism != "ledger"]},
@@ -151,6 +151,7 @@ def guarantee_schema() -> dict:
             "sensitivity": {"type": "object", "required": ["bound", "norm", "words"]},
             "law": {"enum": [str(law) for law in Law]},
             "what": text,
+            "instead": {"type": ["string", "null"]},
             "noise": text,
         },
         "additionalProperties": False,

@@ -47,6 +47,23 @@ def test_where_every_index_has_many_observations_gradients_are_taken():
     assert choose("auto", asked("entry", 2.0, 0.0, (100, 100, 100), 500_000)).mechanism.name == "sums"
 
 
+def test_where_symbols_of_all_cells_tell_enough_no_delta_is_needed_for_gradients():
+    names = [
+        choose("auto", asked("entry", epsilon, 1e-6, (100, 100, 100), 500_000)).mechanism.name
+        for epsilon in (1.0, 2.0, 4.0, 1000.0)
+    ]
+    assert names == ["offsets", "offsets", "sums", "sums"]
+
+
+def test_the_rank_of_gradients_is_low_and_that_of_a_posterior_high():
+    data = tv.Observations(np.argwhere(np.ones((30, 20, 60))), np.linspace(1, 5, 36_000), (30, 20, 60))
+    ranks = {
+        epsilon: tv.plan(data, "cp", tv.Bounds(1, 5), "entry", epsilon, 1e-6, expected_count=36_000).request.family.rank
+        for epsilon in (1.0, 5.0)
+    }
+    assert ranks == {1.0: 5, 5.0: 12}
+
+
 def test_a_named_mechanism_is_taken_as_it_is():
     assert {choose(name, asked()).mechanism.name for name in NAMES[1:]} == set(NAMES[1:])
 
@@ -67,11 +84,10 @@ def test_complete_takes_auto_and_names():
 @pytest.mark.parametrize("epsilon", [1.0, 10.0, 30.0])
 def test_a_choice_can_be_planned_at_any_epsilon(epsilon):
     # at 10 the inner plan's cost of finite precision was underestimated; at 30 a delta of 1e-6 does not cover it
-    request = Request.checked(tv.CP(3), tv.Bounds(0, 1), "entry", epsilon, 1e-6, (100, 90, 80), None, 200_000, None)
+    shape = (300, 300, 300)  # too large for symbols of all cells
+    request = Request.checked(tv.CP(3), tv.Bounds(0, 1), "entry", epsilon, 1e-6, shape, None, 200_000, None)
     mechanism = choose("auto", request).mechanism
-    plan = mechanism.plan(
-        tv.CP(3), tv.Bounds(0, 1), "entry", epsilon, 1e-6, shape=(100, 90, 80), expected_count=200_000
-    )
+    plan = mechanism.plan(tv.CP(3), tv.Bounds(0, 1), "entry", epsilon, 1e-6, shape=shape, expected_count=200_000)
     assert plan.epsilon <= epsilon
     assert (mechanism.name == "offsets") == (epsilon <= 10)
 

@@ -93,7 +93,7 @@ def test_only_the_unit_entry_buys_symbols_of_cells():
         tv.InputPerturbation("channel").plan(tv.CP(1), BOUNDS, "slice:0", 5.0, shape=(6, 5, 4), at_most=3)
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 1.0])
+@pytest.mark.parametrize("epsilon", [5e-4, 0.05, 1.0, 50.0])
 @pytest.mark.parametrize("count", [1, 2, 12])
 def test_tiny_and_nearly_empty_boxes_are_completed(count, epsilon):
     data = tv.Observations(np.argwhere(np.ones((4, 3)))[:count], np.linspace(1, 5, count), (4, 3))
@@ -109,7 +109,7 @@ def test_a_release_of_symbols_of_cells_is_saved_and_verified(tmp_path):
     data, _ = stars()
     release = tv.complete(data, "cp", BOUNDS, "entry", 5.0)
     assert release.guarantee.publishable
-    assert list(release.guarantee.theorems) == ["histogram", "sums-pairs", "input-cells"]
+    assert [name.split()[0] for name in release.guarantee.theorems] == ["histogram", "sums-pairs", "input-cells"]
     release.save(tmp_path / "release")
     assert not [check for check in tv.verify(tmp_path / "release") if check.state == "doubt"]
     loaded = tv.Release.load(tmp_path / "release")

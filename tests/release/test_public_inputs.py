@@ -84,7 +84,7 @@ def test_a_mechanism_that_cannot_use_them_says_so(mechanism, films):
 def test_input_perturbation_without_the_posterior_says_so():
     kinds = {"film": np.arange(60.0)}
     with pytest.raises(tv.InputError, match="got ALS under 'entry'"):
-        completed("entry", mechanism="input", features=kinds)
+        completed("entry", mechanism=tv.InputPerturbation("laplace"), features=kinds)
     with pytest.raises(tv.InputError, match="got ALS under 'value'"):
         completed(mechanism=tv.InputPerturbation(solver="als"), features=kinds)
     with pytest.raises(tv.InputError, match="got them on the solver"):
@@ -126,9 +126,26 @@ def test_where_existence_is_private_the_pattern_of_observations_is_never_a_featu
     monkeypatch.setattr("tensorveil.inference.posterior.sampler.pattern_features", forbidden)
     monkeypatch.setattr("tensorveil.mechanisms.sums.degree_features", forbidden)
     more = {"at_most": 20, "delta": 1e-5} if unit == "slice:user" else {}
-    completed(unit, mechanism=mechanism, **more)
+    if (mechanism, unit) != ("input", "entry"):  # there it is that of released symbols: below
+        completed(unit, mechanism=mechanism, **more)
     with pytest.raises(_ForbiddenError):  # the watch sees it where coordinates are public
         completed("value", mechanism=mechanism)
+
+
+def test_under_entry_the_pattern_is_that_of_released_symbols(monkeypatch):
+    observations, _ = rated()
+    given = []
+
+    def watched(where, shape):
+        given.append({tuple(row) for row in where.tolist()})
+        return [np.empty((size, 0)) for size in shape]
+
+    monkeypatch.setattr("tensorveil.inference.posterior.sampler.pattern_features", watched)
+    completed("entry", mechanism="input")
+    seen = {tuple(row) for row in observations.coordinates.tolist()}
+    (released,) = given
+    assert released - seen  # missing cells are among them
+    assert seen - released  # and not all that are observed
 
 
 @pytest.mark.parametrize("unit", ["value", "entry"])

@@ -21,6 +21,7 @@ from tensorveil.privacy.accounting.composition import epsilon_of
 from tensorveil.privacy.accounting.events import PureEvent, shares
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.privacy.plan import Request
+from tensorveil.privacy.stages import Stage
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate import statements, verification
 from tensorveil.release.certificate.certificate import Certificate
@@ -287,6 +288,29 @@ def test_every_stage_rests_on_a_theorem_of_its_mechanism_and_on_no_other(mechani
             with pytest.raises(tv.InputError, match=f"'{other}' is not one of {mechanism.title}"):
                 statements.words(Certificate.from_json(json.dumps(plain)))
         stage["theorem"] = told
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        (-1, {"instead": "histogram"}),
+        (-1, {"theorem": "input-cells", "instead": "sums-pairs"}),
+        (-1, {"law": "channel"}),
+        (-1, {"law": "discrete Gaussian noise"}),
+        (0, {"instead": "input-cells"}),
+        (0, {"law": "channel"}),
+    ],
+)
+def test_a_stage_that_no_vault_would_answer_is_doubted(place, change):
+    """The text of its noise is made anew, so that nothing but the facts contradict each other."""
+    _, certificate = certified(tv.SumPerturbation(cells=True), "entry", 0.0)
+    assert statements.stages(certificate)
+    assert certificate.stages[-1].instead == "input-cells"
+    plain = json.loads(certificate.to_json())
+    plain["stages"][place] |= change
+    plain["stages"][place]["noise"] = Stage.from_json(plain["stages"][place]).noise
+    with pytest.raises(tv.InputError, match="the stage"):
+        statements.stages(Certificate.from_json(json.dumps(plain)))
 
 
 def test_which_theorems_serve_which_heading():

@@ -49,9 +49,8 @@ class LocalEngine:
 
     def sum(self, function: Callable[..., Parts], shards: Sequence[Any], *secrets: object) -> Parts:
         """The sum over shards, exact in whole numbers: neither the split nor the order of the shards matters."""
-        first, *others = self.map(function, shards, *secrets)
-        totals = tuple(np.array(part) for part in first)
-        for parts in others:
-            for total, part in zip(totals, parts, strict=True):
-                total += part
+        totals: Parts = ()
+        for begin in range(0, len(shards), available_cores()):  # arrays may be large: of so many shards at a time
+            for parts in self.map(function, shards[begin : begin + available_cores()], *secrets):
+                totals = tuple(map(np.add, totals, parts)) if totals else tuple(map(np.array, parts))
         return totals

@@ -72,7 +72,7 @@ class Mechanism(ABC):
         """This mechanism with public features of some modes (mode name -> matrix); an error if it cannot use them."""
         raise InputError(
             f"features must be for a mechanism that can use them, got {self.title}, which cannot; leave them out, "
-            "or take input perturbation (under value and slice_values) or sum perturbation"
+            "or take input perturbation (not under slice) or sum perturbation"
         )
 
     def can_smooth(self, unit: Unit) -> bool:
@@ -83,7 +83,7 @@ class Mechanism(ABC):
         """This mechanism with smooth modes (mode name -> waves, see `smooth_features`); an error if it has none."""
         raise InputError(
             f"smooth must be for a mechanism with a posterior, got {self.title}, which has none; leave it out, "
-            "or take input perturbation (under value and slice_values) or sum perturbation"
+            "or take input perturbation (not under slice) or sum perturbation"
         )
 
     def plan(

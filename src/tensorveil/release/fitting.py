@@ -20,6 +20,7 @@ from tensorveil.mechanisms.auto import Choice, choose, compared_families, family
 from tensorveil.mechanisms.base import Mechanism, Progress, no_progress, price
 from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.local.answers import LocalAnswers
+from tensorveil.mechanisms.with_offsets import WithOffsets
 from tensorveil.models.completion import Completion
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.privacy.bounds import Bounds, check_public
@@ -111,6 +112,8 @@ def plan(
         choice = choose(
             mechanism, Request.checked(family, bounds, protected, epsilon, delta, shape, names, expected_count, None)
         )
+        if isinstance(choice.mechanism, WithOffsets):  # noise of gradients grows with the rank
+            family = family_of(model, shape, protected, choice.mechanism)
     elif isinstance(mechanism, Mechanism):
         choice = Choice(
             mechanism, "asked for" if levels is None else "levels were given, which only input perturbation uses"

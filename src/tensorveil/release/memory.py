@@ -87,7 +87,7 @@ def _symbols_of_cells(request: Request, numbers: int) -> float:
     """What numbers and symbols of all cells take, and the posterior of those that may be observed."""
     cells = math.prod(map(float, request.shape))
     false = SYMBOLS_OF_CELLS * math.exp(-request.epsilon)  # over the chance of an observed one
-    entries = request.count_or_guess + cells * false / (1 + false)
+    entries = (request.expected_count or cells / 2) + cells * false / (1 + false)  # where none are declared, many
     ranks = request.family.zeros(request.shape).ranks
     return NUMBERS_OF_CELLS * NUMBER * cells + _posterior(Posterior(), entries, request.shape, max(ranks), numbers)
 
@@ -126,7 +126,8 @@ def traffic(plan: Plan, shards: Sharded) -> str:
     request = plan.request
     model = request.family.zeros(request.shape)
     rows = max(size * (rank * (rank + 3) // 2) for size, rank in zip(request.shape, model.ranks, strict=True))
-    answer = NUMBER * max(model.parameters.size, rows, 2 * max(request.shape))
+    boxes = 2 * math.prod(request.shape) if any(stage.theorems[-1] == "input-cells" for stage in plan.stages) else 0
+    answer = NUMBER * max(model.parameters.size, rows, 2 * max(request.shape), boxes)
     count, part = len(shards.files), shards.largest_part * (NUMBER + 4 * len(request.shape))
     return (
         f"{count:,} shard{'s' * (count > 1)}, the largest of {part / 1e6:,.1f} MB in memory; a pass sends each worker "

@@ -1,6 +1,6 @@
 """From symbols of all cells of a box, observed or not, to symbols of values, each with a chance to be one.
 
-A symbol that is likelier for some level than for a missing cell is that of a value, or of a missing cell by chance. The
+A symbol that is an interval of levels is that of a value in it, or of anything else, missing cells too, by chance. The
 probability that a cell is observed, d, is estimated from the numbers of such symbols of its indices. Then
 
     P(symbol | level if it is observed) = (1 - d) Q(symbol | missing) + d Q(symbol | level),
@@ -23,7 +23,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Coordinates = NDArray[np.uint32]
 
-TELLING = 1.001  # times the chance for a missing cell: a symbol of values
 MOST_SYMBOLS = 256
 CLASSES = 16  # of chances to be observed, at most
 LEAST_RATE = 0.02  # of an index, of the average: no row is known to be empty
@@ -38,11 +37,11 @@ def released_cells(
     Parameters
     ----------
     symbols : of all cells, in order
-    chances : Q(symbol | level), the first row for missing cells
+    chances : Q(symbol | level), the first row for missing cells. The first symbol says "missing", and the last nothing
     scale, error : levels, and the standard error of their shares by the marginal
     """
     missing, levels = chances[0], chances[1:]
-    telling = np.flatnonzero(levels.max(axis=0) > TELLING * missing)
+    telling = np.arange(1, chances.shape[1] - 1)
     number = np.full(chances.shape[1], -1)
     number[telling] = np.arange(len(telling))
     chosen = np.flatnonzero(number[symbols] >= 0)

@@ -32,7 +32,7 @@ MOST_SYMBOLS = 60  # of the best channel; randomized response may add one for ea
 TELLING_SHARE = 0.05  # of values, through randomized response where the best channel cannot tell all atoms apart
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
 MARGIN = 2.0**-20  # share of epsilon that is left for rounding to whole counts
-SMALLEST_AMOUNT = 1e-7  # of a column: a smaller one would not survive the rounding
+SMALLEST_AMOUNT = 1e-6  # of a column: a smaller one would not survive the rounding
 LEAST_DESIGNED = 0.1  # epsilon of intervals, where hardly any cell is observed: less tells nothing either way
 NOTHING = 1e-4  # chance of a symbol that takes up what the solver's last digits leave over
 
@@ -62,8 +62,9 @@ def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
 def design_cell_channel(scale: Scale, epsilon: float, density: float, per_index: float) -> Channel:
     """The epsilon-private channel of all cells of a box, of which a share `density` is observed.
 
-    The first row is that of a missing cell, and the first symbol says "missing". The other symbols are intervals of
-    levels, which a missing cell is outside of. For a cell that is observed with this chance, a symbol is likelier by
+    The first row is that of a missing cell, the first symbol says "missing", and the last nothing. The others are
+    intervals of levels, which a missing cell is outside of. For a cell that is observed with this chance, a symbol is
+    likelier by
 
         e^weakened = 1 + density (e^epsilon - 1)
 

@@ -23,6 +23,7 @@ from tensorveil.privacy.plan import Request
 RELATIVE_COUNTS = np.exp(np.array([-1.38, -0.67, -0.21, 0.21, 0.67, 1.38]) - 0.5)
 SKEWED = RELATIVE_COUNTS / RELATIVE_COUNTS.sum()
 EFFECTIVE_RANK = 4
+LARGEST_EPSILON = 50.0  # beyond it nothing is lost in a channel, and its exponential would overflow
 LEAST_WEAKENED = 0.01  # epsilon of symbols of cells of which hardly any is observed
 SEEN = 5.0  # standard deviations of noise, above which a count in a histogram is seen
 # epsilon and the information that the best channel keeps, on eight levels of equal mass with ten values per index:
@@ -105,7 +106,7 @@ def expected_error_of_cells(request: Request) -> float:
 
 def weakened(epsilon: float, density: float) -> float:
     """The epsilon at which a symbol of a value tells as much as one of a cell that is observed with this chance."""
-    return max(math.log1p(min(density, 1.0) * math.expm1(epsilon)), LEAST_WEAKENED)
+    return max(math.log1p(min(density, 1.0) * math.expm1(min(epsilon, LARGEST_EPSILON))), LEAST_WEAKENED)
 
 
 def _counts(count: float, size: int) -> Floats:

@@ -81,7 +81,7 @@ def advise(
     >>> import tensorveil as tv
     >>> advice = tv.advise((20, 15), unit="entry", epsilons=[0.1], expected_count=150)
     >>> advice.sentences()[0]
-    'CP(rank=5): at epsilon 0.1, nothing beyond the mean can be learned, even from a strong signal.'
+    'CP(rank=12): at epsilon 0.1, nothing beyond the mean can be learned, even from a strong signal.'
     """
     shape, names, count, protected = _public_facts(observations, unit, at_most, mode_names, expected_count)
     limits = Bounds(0.0, 1.0) if bounds is None else bounds

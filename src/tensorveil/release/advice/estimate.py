@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 from tensorveil.mechanisms.input import InputPerturbation
-from tensorveil.mechanisms.planning.information import channel_information
+from tensorveil.mechanisms.parts.cells import cells_are_better
+from tensorveil.mechanisms.planning.information import channel_information, weakened
 from tensorveil.privacy.accounting.events import GaussianEvent, PureEvent
 from tensorveil.privacy.plan import Plan, Request
 from tensorveil.release.advice.made_up import RANK, SPREAD
@@ -33,10 +34,10 @@ def expected_error(plan: Plan, explained: float) -> float:
     request = plan.request
     count, order = request.count_or_guess, len(request.shape)
     residual = 1 - explained
-    symbols = isinstance(plan.mechanism, InputPerturbation) and request.unit.coordinates_public
+    kept = _kept_of_symbols(plan)
     left = residual
-    if symbols:  # each value tells as much as one with this variance more
-        each = residual + 1 / max(channel_information(_epsilon_of_values(plan)), 1e-12) - 1
+    if kept is not None:  # each value tells as much as one with this variance more
+        each = residual + 1 / max(kept, 1e-12) - 1
         known = 1.0
         for size, rank in zip(request.shape, request.family.ranks_for(request.shape), strict=True):
             left += _left(explained / (2 * order), each * size / count)
@@ -47,6 +48,18 @@ def expected_error(plan: Plan, explained: float) -> float:
         per_index = count / size
         left += _left(explained / (2 * order), (noise + residual * per_index) / per_index**2)
     return math.sqrt(left + explained / 2)
+
+
+def _kept_of_symbols(plan: Plan) -> float | None:
+    """The information that symbols of values, or of all cells, keep; None if neither are expected to be bought."""
+    request, epsilon = plan.request, _epsilon_of_values(plan)
+    one_each = isinstance(plan.mechanism, InputPerturbation) and plan.mechanism.learns_offsets(request.unit)
+    if one_each and request.unit.coordinates_public:
+        return channel_information(epsilon)
+    count = request.count_or_guess
+    if one_each or (plan.stages[-1].instead and cells_are_better(request, count, epsilon)):
+        return channel_information(weakened(epsilon, count / math.prod(request.shape)))
+    return None
 
 
 def _epsilon_of_values(plan: Plan) -> float:

@@ -4,8 +4,9 @@ from tensorveil.data.features import PublicInput
 from tensorveil.data.shards import WHOLE
 from tensorveil.mechanisms.base import checked_by_code, trusted_features, trusted_to_the_caller
 from tensorveil.mechanisms.local.answers import checked_locally, trusted_locally
-from tensorveil.privacy.accounting.events import SampledGaussianEvent
+from tensorveil.privacy.accounting.events import PureEvent, SampledGaussianEvent
 from tensorveil.privacy.guarantee import OUR_PROOFS, theorems_used, what_is_not_protected, what_is_released
+from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.noise.source import GAUSSIAN_DELTA, GAUSSIAN_EPSILON
 from tensorveil.privacy.theorems import THEOREMS
 from tensorveil.release.certificate.certificate import GRID, Certificate, must_not_be_released, theorem_records
@@ -27,9 +28,11 @@ THEOREMS_OF = {
     "gradient perturbation": _of("gradient"),
     "output perturbation": (*_of("output"), *_of("statistic"), *OFFSETS),  # frozen blocks by statistic perturbation
     "statistic perturbation": (*_of("statistic"), *OFFSETS),
-    "sum perturbation": (*_of("sums"), *MARGINAL, "input-cells"),
+    "sum perturbation": (*_of("sums"), *MARGINAL),
     "local perturbation": _of("local"),
 }
+OF_CHANNELS = ("input-values", "input-cells", "local-channel")
+SUMS_OR_CELLS = ("sums-pairs", "input-cells")  # the one stage that may buy something else instead
 COUPLING = "input perturbation"  # how mechanisms are headed that can use a second table
 JOINT = ("statistic-slices", "sums-lengths")  # their promise is for releases without the rows of the slices
 JOINT_HEADINGS = ("sum perturbation",)  # these leave out such rows whatever the theorem
@@ -41,6 +44,15 @@ def stages(certificate: Certificate) -> str:
         need(
             stage.noise == made.noise,
             f"the stage {stage.name!r} pays for {made.noise!r}, but its noise reads {stage.noise!r}",
+        )
+        pure, channel = isinstance(made.event, PureEvent), made.law is Law.CHANNEL
+        need(
+            pure != (made.law is Law.GAUSSIAN), f"the stage {stage.name!r} pays {made.event}, which buys no {made.law}"
+        )
+        need(not channel or made.theorem in OF_CHANNELS, f"the theorem of the stage {stage.name!r} is not of a channel")
+        need(
+            made.instead is None or (made.theorems == SUMS_OR_CELLS and pure and not channel),
+            f"the stage {stage.name!r} may not buy {made.instead!r} instead",
         )
     return f"the noise of {len(certificate.stages)} stages reads as it is paid for"
 
@@ -162,8 +174,8 @@ def words(certificate: Certificate) -> str:
         certificate.coupled is None or (certificate.mechanism == COUPLING and certificate.pure),
         "a second table is stated for a mechanism that cannot use one",
     )
-    for name in (name for stage in certificate.paid_stages for name in stage.theorems):
-        need(name in served, f"the theorem {name!r} is not one of {certificate.mechanism}")
+    for stage in certificate.stages:
+        need(stage.theorem in served, f"the theorem {stage.theorem!r} is not one of {certificate.mechanism}")
     return "all texts follow from the facts"
 
 

@@ -31,6 +31,7 @@ ABOUT = (
     ("Legal basis", "legal_basis"),
     ("Run by", "run_by"),
 )
+OR_ELSE = "Or else, as the released counts decided: "
 IN_PLAIN_WORDS = {  # theorem -> why it holds, for a reader without background
     "input-values": "Each value was replaced by a random answer before anything else happened. Whatever the value was, "
     "every answer was possible, with a probability that another value would change by a limited factor only.",
@@ -203,10 +204,11 @@ def telling_curve(certificate: Certificate) -> tuple[tuple[float, float], ...]:
 
 def plain_theorems(certificate: Certificate) -> list[dict[str, str]]:
     """The theorems with their reason in plain words, their statement, source and page."""
+    instead = {stage.instead for stage in certificate.stages}
     return [
         {
             "name": one.name,
-            "plain": IN_PLAIN_WORDS.get(one.name, ""),
+            "plain": (OR_ELSE if one.name in instead else "") + IN_PLAIN_WORDS.get(one.name, ""),
             "statement": one.statement,
             "source": one.source,
             "page": one.page,

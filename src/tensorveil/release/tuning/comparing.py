@@ -78,7 +78,7 @@ def tune(
     if not isinstance(chosen, InputPerturbation) or not chosen.learns_offsets(protected):
         raise InputError(
             f"models must be compared by released symbols of single values, got {chosen.title}, which releases none "
-            "under this unit and budget; use complete with one model, or mechanism='input' under value or slice_values"
+            "under this unit and budget; use complete with one model, or mechanism='input' (not under slice)"
         )
     for family in others:
         family.block_shapes(data.shape)  # an error now rather than after spending
