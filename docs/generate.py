@@ -70,8 +70,10 @@ RULES = """
 - If nobody but the owner of a value may see it, randomize it at the source ([local_privacy.md](local_privacy.md)).
 - For the unit `value` with ratings or other values on a small grid, use `InputPerturbation` (the optimal channel) from
   about epsilon 2.
-- For small epsilon (below about 2 under `value`, below 10 under `entry`), use `SumPerturbation`. It falls back to the
-  private mean if nothing else can be estimated.
+- For small epsilon (below about 2 under `value`), use `SumPerturbation`. It falls back to the private mean if nothing
+  else can be estimated. Under `entry` it is better up to epsilon 3 to 5 where a tenth of the cells is observed, and up to
+  more where fewer are; beyond, `InputPerturbation` gives every cell, observed or not, a random symbol. `mechanism="auto"`
+  plans for both and decides after the number of observations is released (`SumPerturbation(cells=True)`).
 - For many observations (10^5 or more) and delta above 0, use `GradientPerturbation`, under `value` and `entry`.
 - If indices have levels of their own (strict and lenient users), `WithOffsets(mechanism)` releases a mean and offsets
   first and then runs the mechanism on the residuals, for the same units.
@@ -81,7 +83,8 @@ RULES = """
   `mechanism="auto"` never takes it.
 - Non-negative models (`CP(rank, nonnegative=True)`) are made by `InputPerturbation`, `GradientPerturbation` and local
   answers alone, and `mechanism="auto"` takes one of these ([epsilon_and_rank.md](epsilon_and_rank.md)).
-- `InputPerturbation` under `slice` needs `at_most` and adds noise to every cell, so it suits only small tensors.
+- `InputPerturbation` under `slice` needs `at_most` and adds noise to every cell, so it suits only small tensors. Under
+  `entry` and `slice` a tensor may have at most 2 * 10^7 cells.
 - For the unit `slice` (all data of one user), use `SumPerturbation`. Users keep their own rows (joint privacy) and call
   `release.personalize(own_observations)`.
 - The algorithms of `tensorveil.published` are *claimed*, not proven. Use them only for comparison.

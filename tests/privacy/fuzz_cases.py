@@ -38,8 +38,13 @@ OPTIONS = {
     "ridge": (1e-6, 1.0, 100.0),
     "perturbed": ("solution", "objective"),
     "default": (1.0, 5.0),
+    "cells": (True,),
 }
-CHANCES = {"steps": 0.95, "sampling_probability": 0.15}  # of giving an option; accounting for samples takes long
+CHANCES = {
+    "cells": 0.7,
+    "steps": 0.95,
+    "sampling_probability": 0.15,
+}  # of giving an option; accounting for samples takes long
 INNER = ("mechanism", "first")  # options that are mechanisms themselves
 
 

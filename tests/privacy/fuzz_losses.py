@@ -39,7 +39,10 @@ def gaussian_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Frac
 
 
 def channel_loss(mine: NoisyCall, theirs: NoisyCall, cells: np.ndarray) -> Fraction:
-    """The largest log ratio of the symbols' chances, summed over values; those of one cell are a multiset."""
+    """The largest log ratio of the symbols' chances, summed over values; those of one cell are a multiset.
+
+    cells : a number for the cell of each symbol
+    """
     channel = mine.parameters["channel"]
     changed = np.isin(cells, cells[mine.statistic != theirs.statistic])
     before, after = (

@@ -212,7 +212,9 @@ def compare(mine: Run, theirs: Run, plan: Plan) -> Found:
     for one, other, (receipt, cells) in zip(_noisy(mine.calls), _noisy(theirs.calls), paid, strict=False):
         if not _same(one.parameters, other.parameters) or one.statistic.shape != other.statistic.shape:
             raise ReplayError(f"{receipt.query} must have one shape and scale on neighbours, got two")
-        loss, most = LOSSES[one.kind](one, other, cells), allowed(receipt.paid)
+        public = plan.request.unit.coordinates_public  # else there is one symbol for every cell of the box
+        where = cells if public else np.arange(one.statistic.size)
+        loss, most = LOSSES[one.kind](one, other, where), allowed(receipt.paid)
         if (one.kind == "gaussian") == isinstance(receipt.paid, PureEvent):
             raise ReplayError(f"{receipt.query} is paid by {receipt.paid}, got noise of the kind {one.kind}")
         exact = one.kind in ("laplace", "gaussian")
