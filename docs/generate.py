@@ -71,9 +71,10 @@ RULES = """
 - For the unit `value` with ratings or other values on a small grid, use `InputPerturbation` (the optimal channel) from
   about epsilon 2.
 - For small epsilon (below about 2 under `value`), use `SumPerturbation`. It falls back to the private mean if nothing
-  else can be estimated. Under `entry` it is better up to epsilon 3 to 5 where a tenth of the cells is observed, and up to
-  more where fewer are; beyond, `InputPerturbation` gives every cell, observed or not, a random symbol. `mechanism="auto"`
-  plans for both and decides after the number of observations is released (`SumPerturbation(cells=True)`).
+  else can be estimated. Under `entry` it is better up to epsilon 3 to 5 where a tenth of the cells is observed, and up
+  to more where fewer are; beyond, `InputPerturbation` gives every cell, observed or not, a random symbol.
+  `mechanism="auto"` plans for both and decides after the number of observations is released
+  (`SumPerturbation(cells=True)`).
 - For many observations (10^5 or more) and delta above 0, use `GradientPerturbation`, under `value` and `entry`.
 - If indices have levels of their own (strict and lenient users), `WithOffsets(mechanism)` releases a mean and offsets
   first and then runs the mechanism on the residuals, for the same units.
