@@ -230,10 +230,10 @@ def test_the_plan_and_the_certificate_say_that_the_epsilon_of_sums_is_divided(un
     observations, _, _ = additive((60, 80))
     plan = planned(unit, 5.0)
     told = plan.stages[-1].noise
-    assert told.startswith("answers that divide this epsilon")
+    assert told.startswith("several answers that share this epsilon")
     whole = plan.stages[-1].sensitivity.bound / plan.events[-1].epsilon
     assert told.endswith(
-        f"where a single one would be {plan.stages[-1].what.split('be ')[1]} with {Law.LAPLACE} of scale {whole:.4g}"
+        f"one alone would be {plan.stages[-1].what.split('be ')[1]} with {Law.LAPLACE} of scale {whole:.4g}"
     )
     release = tv.fit(observations, plan)
     release.save(tmp_path / "release")

@@ -53,7 +53,7 @@ from tensorveil.privacy.vault import Vault
 Floats = NDArray[np.float64]
 
 MOST_LEVELS = 64
-PARTS = "answers that divide this epsilon, by public and released numbers, where a single one would be"
+PARTS = "several answers that share this epsilon; one alone would be"
 MOST_WAVES = 48  # along a smooth mode: equations of all features are solved many times
 COUNT_SHARE = 0.05  # of the budget of sums, for the number of observations where it is private; it tells the mean too
 
