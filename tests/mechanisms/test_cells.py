@@ -115,5 +115,8 @@ def test_a_release_of_symbols_of_cells_is_saved_and_verified(tmp_path):
     loaded = tv.Release.load(tmp_path / "release")
     where = data.coordinates[:9]
     np.testing.assert_array_equal(loaded.predict(where), release.predict(where))
+    assert (
+        "Every cell, observed or not, was replaced by a random symbol" in (tmp_path / "release/report.html").read_text()
+    )
     low, high = loaded.predict(where, interval=0.9)[1:]
     assert (low <= high).all()

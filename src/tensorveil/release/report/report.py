@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05  # of the test whose greatest power is told
 PRIORS = (0.01, 0.1, 0.5)
+SYMBOLS = "symbols of all cells"  # what sum perturbation may buy instead of sums
 MECHANISMS = {
     "input perturbation": "Random noise was added to the values before any other step; every later step saw "
     "the noisy values only.",
@@ -36,6 +37,8 @@ MECHANISMS = {
     "that one value can move it.",
     "sum perturbation": "For every label, sums over its data were computed, and random noise was put on each of them; "
     "the model was estimated from the noisy sums alone.",
+    SYMBOLS: "Every cell, observed or not, was replaced by a random symbol; the model was estimated from these symbols "
+    "alone, which were expected to tell more than noisy sums, given the released number of observations.",
     "statistic perturbation": "Sums over the data were computed, random noise was put on each of them, and the model "
     "was solved from the noisy sums alone.",
 }
@@ -110,7 +113,8 @@ def _facts(release: Release, certificate: Certificate, hidden: Collection[int]) 
     if release.model.clipped:
         level = short(level_and_unit(release.model)[0])
     withheld = None if certificate.personalize is None else certificate.personalize.mode_name
-    plain = [words for title, words in MECHANISMS.items() if title in certificate.mechanism]
+    instead = any(stage.instead for stage in certificate.stages) and _has_sweeps(release)
+    plain = [words for title, words in MECHANISMS.items() if title in (SYMBOLS if instead else certificate.mechanism)]
     return {
         "title": certificate.about.title or _title(certificate),
         "constant": _constant(certificate),
@@ -127,6 +131,11 @@ def _facts(release: Release, certificate: Certificate, hidden: Collection[int]) 
         "gaussian": any(stage.event.kind != "pure" for stage in certificate.stages),
         "numbers": f"{_released_numbers(release):,}",
     }
+
+
+def _has_sweeps(release: Release) -> bool:
+    """Whether a posterior was sampled, as from symbols: from sums, draws are made without sweeps."""
+    return release.model.draws is None or release.model.draws.mixing[0] > 0
 
 
 def _released_numbers(release: Release) -> int:
