@@ -19,7 +19,7 @@ from tensorveil.errors import SizeError
 from tensorveil.inference.posterior.pattern import MOST_FEATURES
 from tensorveil.inference.posterior.sampler import FEWEST_KEPT, MOST_NUMBERS, Posterior
 from tensorveil.inference.sums.latent import DRAWS as DRAWS_OF_SUMS
-from tensorveil.inference.values.noisy import LARGEST_SPECTRAL
+from tensorveil.inference.values.starts import LARGEST_SPECTRAL
 from tensorveil.mechanisms.base import Mechanism
 from tensorveil.mechanisms.input import InputPerturbation
 from tensorveil.mechanisms.local.answers import LocalAnswers

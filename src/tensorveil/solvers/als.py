@@ -55,10 +55,14 @@ class ALSRun(ModelWithOffsets):
     multiplier : the multiple of the rule's penalty that held-out observations chose; infinity: no factors, offsets
         alone
     residual_variance : estimated variance of an observation about its prediction
+    held_out : mean squared error of the held-out observations at that multiple; infinity: none were held out
+    offsets_alone : offsets without factors of the other observations; of all, if none were held out
     """
 
     multiplier: float
     residual_variance: float
+    held_out: float
+    offsets_alone: Offsets
 
 
 @final
@@ -134,7 +138,8 @@ class ALS:
         fit = _Fit(self, family, observations.shape, noise, largest_signal, generator, progress)
         whole = Entries.of(observations.coordinates, observations.values, observations.shape)
         if self.regularization is not None or not FEWEST_TO_HOLD_OUT <= len(observations) < LARGEST_TRIED:
-            return fit.finish(whole, fit.begin(whole), 1.0)
+            start = fit.begin(whole)
+            return fit.finish(whole, start, 1.0, math.inf, start.offsets())
         held = generator.random(len(observations)) < HOLDOUT_SHARE
         held[0], held[-1] = True, False  # neither part is empty
         part = Entries.of(observations.coordinates[~held], observations.values[~held], observations.shape)
@@ -155,7 +160,7 @@ class ALS:
             elif chosen < math.inf:
                 break
         fit.lists.clear()  # those of the part
-        return fit.finish(whole, kept.copy(), chosen)
+        return fit.finish(whole, kept.copy(), chosen, min(best, mean_square(errors)), starts[0].offsets())
 
     @property
     def _trial(self) -> tuple[int, float]:
@@ -282,7 +287,7 @@ class _Fit:
                 break
         return state
 
-    def finish(self, data: Entries, state: _State, multiplier: float) -> ALSRun:
+    def finish(self, data: Entries, state: _State, multiplier: float, held_out: float, alone: Offsets) -> ALSRun:
         """The last fit, on all entries."""
         if math.isinf(multiplier):
             state.parameters[:] = 0.0
@@ -300,6 +305,8 @@ class _Fit:
             np.array(state.losses),
             multiplier,
             state.residual,
+            held_out,
+            alone,
         )
 
     def _sweep(self, data: Entries, state: _State, multiplier: float) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,9 +15,10 @@ from tensorveil.inference.posterior.core import draw_core, tucker_blocks
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
+from tensorveil.inference.values.starts import Start
 from tensorveil.kernels.fast import scored_rows as fast_rows
 from tensorveil.kernels.reference import blocks, scored_rows
-from tensorveil.models.factor_model import FactorModel, ModelFamily
+from tensorveil.models.factor_model import ModelFamily
 from tensorveil.solvers.block_updates import Entries
 from tensorveil.solvers.layouts.strata import run_apart
 
@@ -35,25 +36,12 @@ LINK_RATIO = 0.55  # of what a group of features explains of it
 START = 0.1  # of the prior's scale: chains start near zero and apart
 STEP, LARGEST_STEP = 0.1, 0.5  # of the log of the scale of all effects; it adapts while draws are discarded
 APART = 0.02  # relative spread of chains that begin near one model; with 0.2, large values looked like false symbols
+ALIKE = 0.03  # relative spread of rows that begin alike
 TINY = 1e-12  # a column smaller than this is zero
 FIT_SHARE = 0.1  # of the last sweep in the average of the log likelihood
 CUTS_BLOCK = 32  # coordinates of the cuts that are
 WEIGHT_PARTS = 8  # of the entries, for sums of weights
 ROOM = 1.3  # of means in tables, over the largest one of today
-
-
-@final
-@dataclass(frozen=True)
-class Start:
-    """A CP model and offsets that chains may begin near; `unit` brings them to the latent scale.
-
-    determined : whether the data determine every number of the model: then all chains begin there, otherwise half
-    """
-
-    model: FactorModel
-    offsets: Sequence[Floats]
-    unit: float
-    determined: bool
 
 
 class Chain:
@@ -127,6 +115,18 @@ class Chain:
         self.signed = None if self.signed is None else self.parameters.copy()
         # at least those of the prior: least squares may have shrunk factors so far that chains would lose them
         self.row_precisions = [np.append(np.maximum(each, usual[:-1]), usual[-1]) ** -2 for usual in self.usual]
+        if start.constant is not None:
+            self.row_precisions[start.constant][:-1] /= ALIKE**2
+            self.prior_means[start.constant][:, :-1] = each
+
+    def start_alike(self, mode: int) -> None:
+        """Begin with rows of a mode that are nearly the same, and whose prior says so."""
+        first, size = self.starts[mode], self.shape[mode] * self.model.ranks[mode]
+        each = self.usual[mode][0]
+        self.parameters[first : first + size] = each + ALIKE * self.parameters[first : first + size]
+        self.signed = None if self.signed is None else self.parameters.copy()
+        self.row_precisions[mode][:-1] /= ALIKE**2
+        self.prior_means[mode][:, :-1] = each
 
     def follow(self, other: Chain) -> None:
         """Go on from where another chain is, with random numbers of one's own."""

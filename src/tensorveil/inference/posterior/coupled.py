@@ -34,11 +34,11 @@ from tensorveil.inference.posterior.chain import (
     TINY,
     Chain,
     Draw,
-    Start,
     scale_prior,
 )
 from tensorveil.inference.posterior.pattern import Links
 from tensorveil.inference.posterior.released import Released, Table
+from tensorveil.inference.values.starts import Start
 from tensorveil.models.cp import CP
 from tensorveil.solvers.block_updates import Entries
 

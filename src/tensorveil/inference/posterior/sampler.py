@@ -24,12 +24,13 @@ from numpy.typing import ArrayLike, NDArray
 from tensorveil import checks
 from tensorveil.data.features import Features, standardised, waves_by_mode
 from tensorveil.errors import InputError
-from tensorveil.inference.posterior.chain import Chain, Draw, Start
+from tensorveil.inference.posterior.chain import Chain, Draw
 from tensorveil.inference.posterior.coupled import Both, CoupledChain, Second, Stack
 from tensorveil.inference.posterior.diagnostics import effective_size, expected_logs, split_rhat, stacking_weights
 from tensorveil.inference.posterior.pattern import Links, given_features, pattern_features
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sorted_symbols import SortedSymbols
+from tensorveil.inference.values.starts import Start
 from tensorveil.kernels.cores import available_cores
 from tensorveil.kernels.reference import scored_rows
 from tensorveil.models.cp import CP
@@ -198,6 +199,9 @@ class Posterior:
             for chain in near:
                 chain.start_at(start)
         far = chains[: count - len(near)]
+        if start is not None and start.constant is not None and coupled is None:
+            for chain in far:
+                chain.start_alike(start.constant)
         kept = _Kept(self, chains, planned)
         cooled = COOL * kept.burn_in
         heat = [HEAT ** (1 - sweep / cooled) if sweep < cooled else 1.0 for sweep in range(planned)]

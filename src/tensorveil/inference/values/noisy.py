@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorveil.data.observations import Observations
-from tensorveil.inference.posterior.chain import Start
 from tensorveil.inference.posterior.coupled import Second
 from tensorveil.inference.posterior.released import Released
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.inference.values.public_scales import UNKNOWN, even_scale
+from tensorveil.inference.values.starts import Start, least_squares
 from tensorveil.models.completion import Completion
-from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
 from tensorveil.models.offsets import Offsets
 from tensorveil.solvers.als import ALS
@@ -29,9 +28,6 @@ Progress = Callable[[str, int, int], None]  # what is being done, how far, of ho
 PRIOR_STD = 0.25  # of means on the centred scale, about the middle
 CELLS_PER_STD = 4.0  # of the noise, of the bounds and of noisy numbers, which are taken for symbols
 FEWEST_LEVELS, MOST_LEVELS, MOST_SYMBOLS = 16, 64, 256
-KNOWN_WELL = 5.0  # values without noise per number of a model, from which on all chains begin at least squares
-TUCKER_START = 2  # rank of the CP model that chains of a Tucker model begin near, over the largest of its ranks
-LARGEST_SPECTRAL = 2**24  # values; beyond, least squares begin with descent
 FAR = 5.0  # standard deviations of the noise beyond the bounds: the outer cells go on
 
 
@@ -168,32 +164,9 @@ def sample_values(
 
 
 def _start(released: Released, where: Coordinates, target: Target, progress: Progress) -> Start | None:
-    """The fit of least squares to numbers that stand for the symbols.
-
-    None if there are more numbers in the model than values (less noise), or if held-out ones do not support factors.
-
-    Chains from small random numbers may never find factors, above all where values have no offsets, and need more
-    sweeps than large data can get. Chains that begin at least squares may stay in a mode that took noise for factors.
-    So all chains begin there if the symbols determine every number of the model, and half of them otherwise.
-    """
+    """Where chains begin, by least squares of numbers that stand for the symbols."""
     numbers = symbol_numbers(released)
     values = (released.scale.low + released.scale.high) / 2
-    variance = float(released.shares @ (values - released.shares @ values) ** 2)
-    model = target.family.zeros(target.shape)
-    known = len(where) * variance / max(variance + numbers.variance, 1e-300)
-    if known < model.parameters.size:
-        return None
+    spread = math.sqrt(float(released.shares @ (values - released.shares @ values) ** 2))
     progress("least squares", 0, 1)
-    family = target.family if model.core is None else CP(TUCKER_START * max(model.ranks))
-    threads = 1 if len(where) > LARGEST_SPECTRAL else None  # descent depends on their number
-    solved = ALS(precision="single", threads=threads, largest_spectral=LARGEST_SPECTRAL).solve(
-        Observations(where, numbers.values, target.shape, duplicates="keep"),
-        family,
-        noise_variance=numbers.variance,
-    )
-    if math.isinf(solved.multiplier):
-        return None
-    offsets = [
-        np.zeros(size) if part is None else part for size, part in zip(target.shape, solved.offsets.modes, strict=True)
-    ]
-    return Start(solved.model, offsets, 1 / math.sqrt(variance), known >= KNOWN_WELL * model.parameters.size)
+    return least_squares(numbers.values, numbers.variance, spread, where, target.family, target.shape)
