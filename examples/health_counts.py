@@ -30,7 +30,7 @@ else:
     where = np.argwhere(draw.random(shape) < 0.1)
     values = np.minimum(draw.poisson(rates[tuple(where.T)]), 20)
     counts = tv.Observations(where, values, shape, mode_names=MODES)
-train, test = counts.split(0.9, seed=1)
+train, test = counts.split(0.9, seed=1)  # by each record's own cell, so that guarantees of train hold for all records
 print(train)
 
 # %%

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -107,6 +108,65 @@ def test_a_cell_is_remembered_whichever_kind_of_file_asks(run):
         status, told, error = run("randomize", file, *fixed, "--out", "r.csv")
         assert status == 0, error
         assert json.loads(told)["new"] == new
+
+
+def test_a_frame_that_is_asked_about_in_any_kind_of_file_is_answered_once(run):
+    """Each file as pandas writes it from one frame, with all kinds of labels."""
+    run("protocol", "--bounds", 1, 5, "--epsilon", 0.5, "--out", "p.json", "--json")
+    count = 60
+    frame = pd.DataFrame({
+        "user": np.arange(count, dtype=float),
+        "share": np.linspace(0, 1, count, dtype=np.float32),
+        "time": pd.date_range("2024-05-03", periods=count, freq="12h", tz="Europe/Vienna"),
+        "old": np.arange(count) % 2 == 0,
+        "rating": 3.0,
+    })  # fmt: skip
+    frame.to_parquet("v.parquet")
+    frame.to_csv("v.csv", index=False)
+    double = frame.assign(
+        user=frame.user.astype(int), share=frame.share.astype(float), time=frame.time.dt.tz_convert("UTC")
+    )
+    double.to_csv("double.csv", index=False)
+    double.to_parquet("double.parquet")
+    modes = (
+        "--modes",
+        "user,share,time,old",
+        "--value",
+        "rating",
+        "--protocol",
+        "p.json",
+        "--memory",
+        "m.json",
+        "--json",
+    )
+    found = {}
+    for file in ("v.parquet", "v.csv", "double.csv", "double.parquet"):
+        status, told, error = run("randomize", file, *modes, "--out", "r.csv")
+        assert status == 0, error
+        answers = pd.read_csv("r.csv").sort_values("user")
+        found[file] = json.loads(told)["new"], answers.rating_symbol.tolist()
+    first = found["v.parquet"][1]
+    assert found == {file: (count if file == "v.parquet" else 0, first) for file in found}
+
+
+def test_labels_that_text_files_spell_otherwise_are_refused(run):
+    run("protocol", "--bounds", 1, 5, "--epsilon", 2, "--out", "p.json", "--json")
+    for wrong in ([b"ann"], [float("nan")], [[1, 2]], np.float32([2e8])):
+        pq.write_table(pa.table({"user": wrong, "film": ["f"], "rating": [3]}), "v.parquet")
+        status, _, error = run(
+            "randomize",
+            "v.parquet",
+            "--modes",
+            "user,film",
+            "--value",
+            "rating",
+            "--protocol",
+            "p.json",
+            "--out",
+            "r.csv",
+        )
+        assert status == 2
+        assert "labels must be texts" in error
 
 
 def test_wrong_tables_wrong_files_and_contradictions_are_refused(run, tmp_path):

@@ -217,3 +217,12 @@ def test_rhat_is_near_one_for_independent_draws_and_large_for_chains_that_disagr
     assert measuring.rhat(draws) < 1.05
     assert measuring.rhat(draws + np.repeat([0, 0, 2, 2], 50)[:, None]) > 1.3
     assert measuring.rhat(np.ones((200, 3))) == 1.0
+
+
+def test_drawn_halves_have_an_exact_share_and_whole_cells():
+    where = np.random.default_rng(0).integers(0, 9, (500, 3))
+    data = tv.Observations(where, np.arange(500), (9, 9, 9), duplicates="keep")
+    first, second = halves.permuted_split(data, 0.9, 7)
+    assert sorted([*first.values, *second.values]) == list(range(500))
+    assert cells(first.coordinates, (9, 9, 9)).isdisjoint(cells(second.coordinates, (9, 9, 9)))
+    assert 450 - np.unique(where, axis=0, return_counts=True)[1].max() < len(first) <= 450

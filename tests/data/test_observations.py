@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import math
 import pickle
+from collections import Counter
 from fractions import Fraction
 
 import hypothesis.extra.numpy as arrays
@@ -12,6 +13,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
+from scipy import stats
 
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError, SizeError
@@ -238,13 +240,22 @@ def test_an_absurd_dense_form_is_refused_with_its_size():
         small().to_dense(max_cells=11)
 
 
+def _split(observations, fraction, seed):
+    """The two sides, or None twice if one would be empty."""
+    try:
+        return observations.split(fraction, seed=seed)
+    except InputError:
+        return None, None
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 200), st.floats(0.01, 0.99), st.integers(0, 2**32))
 def test_a_split_is_a_partition(number, fraction, seed):
-    assume(0 < round(fraction * number) < number)
     observations = Observations([[row, row % 3] for row in range(number)], np.arange(number), (200, 3))
-    first, second = observations.split(fraction, seed=seed)
-    assert len(first) == round(fraction * number)
+    first, second = _split(observations, fraction, seed)
+    if first is None:
+        assert min(fraction, 1 - fraction) * number < 30  # else with probability below e^-30
+        return
     assert len(first) + len(second) == number
     assert as_dict(first).keys().isdisjoint(as_dict(second))
     assert as_dict(first) | as_dict(second) == as_dict(observations)
@@ -259,12 +270,62 @@ def test_the_seed_decides_the_split():
 
 
 def test_every_entry_comes_to_the_training_side_equally_often():
-    observations = Observations([[row, 0] for row in range(10)], range(10), (10, 2))
-    counts = np.zeros(10)
+    observations = Observations([[row, 0] for row in range(40)], range(40), (40, 2))
+    counts = np.zeros(40)
     for seed in range(400):
         counts[observations.split(0.5, seed=seed)[0].coordinates[:, 0]] += 1
-    assert counts.sum() == 2000
     assert np.abs(counts - 200).max() < 5 * 10  # five standard deviations of Binomial(400, 1/2)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
+def test_sides_are_as_independent_coins(fraction):
+    """Sizes of one split, runs of neighbouring cells, and two seeds, against the binomial law."""
+    observations = Observations(np.argwhere(np.ones((300, 200))), np.arange(60_000), (300, 200))
+    one, two = (
+        np.isin(observations.values, observations.split(fraction, seed=seed)[0].values).reshape(300, 200)
+        for seed in (1, 2)
+    )
+    for sides in (one[:, 1:] & one[:, :-1], one[1:] & one[:-1], one & two):
+        assert stats.binomtest(int(sides.sum()), sides.size, fraction**2).pvalue > 1e-6
+    assert stats.binomtest(int(one.sum()), one.size, fraction).pvalue > 1e-6
+    away = (one.sum(axis=1) - 200 * fraction) ** 2 / (200 * fraction * (1 - fraction))
+    assert 1e-6 < stats.chi2.sf(away.sum(), 300) < 1 - 1e-6
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.sampled_from(["value", "entry", "slice"]))
+def test_neighbours_of_the_whole_are_neighbours_on_each_side(seed, unit):
+    """A value replaced, an observation removed, a slice removed: what is left stays on its side."""
+    coordinates, values = random_entries((9, 90, 2), 200, seed)
+    whole = Observations(coordinates, values, (9, 90, 2), duplicates="keep")
+    if unit == "value":
+        other = whole.with_values(np.where(np.arange(200) == 17, 9.0, values))
+    else:
+        other = whole.take(np.arange(200) != 17 if unit == "entry" else coordinates[:, 1] != coordinates[17, 1])
+    for by in (None, 1, "mode_1"):
+        for side, near in zip(whole.split(0.5, by=by, seed=seed), other.split(0.5, by=by, seed=seed), strict=True):
+            apart = Counter(as_rows(side)) - Counter(as_rows(near))
+            assert not Counter(as_rows(near)) - Counter(as_rows(side)) or unit == "value"
+            assert all(row[1] == coordinates[17, 1] for row in apart)
+            assert unit == "slice" or sum(apart.values()) <= 1
+
+
+def as_rows(observations):
+    return [
+        (*where, value) for where, value in zip(observations.coordinates.tolist(), observations.values, strict=True)
+    ]
+
+
+def test_a_split_by_a_mode_keeps_each_of_its_indices_whole():
+    observations = Observations(np.argwhere(np.ones((400, 5))), np.arange(2000), (400, 5), mode_names=("user", "film"))
+    first, second = observations.split(0.8, by="user", seed=3)
+    users = [set(side.coordinates[:, 0].tolist()) for side in (first, second)]
+    assert users[0].isdisjoint(users[1])
+    assert stats.binomtest(len(users[0]), 400, 0.8).pvalue > 1e-6
+    assert len(first) == 5 * len(users[0])
+    assert observations.split(0.8, by=0, seed=3) == (first, second)
+    with pytest.raises(InputError, match="mode must be one of"):
+        observations.split(0.8, by="actor")
 
 
 @settings(deadline=None, max_examples=40)
@@ -275,7 +336,6 @@ def test_a_split_depends_on_cells_alone_and_keeps_each_whole(seed, shape):
     first, second = observations.split(0.6, seed=7)
     assert as_dict(first).keys().isdisjoint(as_dict(second))
     assert len(first) + len(second) == 80
-    assert 0 <= 48 - len(first) < np.unique(coordinates, axis=0, return_counts=True)[1].max()
     for order in (np.argsort(values), np.random.default_rng(seed).permutation(80)):
         other = Observations(coordinates[order], np.ones(80), shape, duplicates="keep").split(0.6, seed=7)[0]
         assert sorted(other.coordinates.tolist()) == sorted(first.coordinates.tolist())
@@ -350,7 +410,12 @@ def _writeable(*parts: np.ndarray) -> list[bool]:
 @pytest.mark.parametrize("duplicates", ["error", "keep", "mean"])
 def test_nobody_can_write_into_observations(duplicates):
     observations = small(labels=[["x", "y"], None, None], duplicates=duplicates)
-    for one in (observations, observations.take([0, 1]), observations.with_values([1, 2, 3]), *observations.split(0.5)):
+    for one in (
+        observations,
+        observations.take([0, 1]),
+        observations.with_values([1, 2, 3]),
+        *observations.split(0.5, seed=1),
+    ):
         assert _writeable(one.coordinates, one.values, one.labels[0]) == [False] * 3
         with pytest.raises(ValueError, match="read-only"):
             one.values[0] = 7

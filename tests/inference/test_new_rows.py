@@ -5,6 +5,7 @@ import pytest
 from scipy import optimize, stats
 
 import tensorveil as tv
+from tensorveil.inference.people import new_rows
 from tensorveil.inference.people.new_rows import with_new_rows
 from tensorveil.inference.posterior.sampler import Posterior
 from tensorveil.kernels.reference.rows.new_rows import fold_rows, pull
@@ -111,6 +112,22 @@ def test_a_personal_prediction_reads_the_release_and_the_own_rows_only(released)
     mine = own(values, seen, new)
     shuffled = tv.Observations(mine.coordinates[order], mine.values[order], mine.shape, mode_names=mine.mode_names)
     np.testing.assert_array_equal(before.predict(cells), newcomers(release, shuffled, "user").predict(cells))
+
+
+def test_how_much_others_observed_moves_nobody(released, monkeypatch):
+    """Replay: the others have no rows, or many; the number of draws, of which memory is short here, stays the same."""
+    release, values, seen = released
+    monkeypatch.setattr(new_rows, "VISITS", 2000)
+    monkeypatch.setattr(new_rows, "ENTRIES_AT_ONCE", 64)
+    all_rows = own(values, seen, np.arange(120, 130))
+    alone = all_rows.take(all_rows.coordinates[:, 0] == 3)
+    cells = np.column_stack([np.full(40, 3), np.arange(40)])
+    before, after = (newcomers(release, rows, "user") for rows in (alone, all_rows))
+    assert len(before.draws) == len(after.draws)
+    np.testing.assert_array_equal(before.predict(cells), after.predict(cells))
+    np.testing.assert_array_equal(before.interval(cells, 0.9), after.interval(cells, 0.9))
+    monkeypatch.setattr(new_rows, "VISITS", 200)  # of ten people: 20 draws
+    assert len(newcomers(release, alone, "user").draws) == min(20, len(release.model.draws))
 
 
 def test_somebody_without_rows_gets_the_population_and_one_with_high_values_more(released):

@@ -4,11 +4,12 @@ import math
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorveil.privacy.accounting.parts import cost_of_both, never_in_both
+from tensorveil.privacy.accounting.parts import cost_of_both, in_common, never_in_both
 from tensorveil.privacy.units import Unit
 
 EPSILONS, DELTAS = st.floats(1e-9, 1e3), st.floats(0, 0.5)
@@ -41,6 +42,58 @@ def test_a_unit_in_both_parts_is_found(time):
         )
         assert never_in_both(unit, time, before, after) == (not together)
         assert not never_in_both(unit, time, before, after | before)
+
+
+@pytest.mark.parametrize(
+    "one, other, common",
+    [
+        ([1, 2], [1.0], True),
+        ([1, 2], ["2.0"], True),
+        ([np.float32(7)], ["7"], True),
+        (["2024-05"], ["2024-05 "], True),
+        (["May"], ["May", "June"], True),
+        (["2024-05-03"], ["2024-05-03T00:00:00.000000000"], True),
+        ([np.datetime64("2024-05")], [np.datetime64("2024-05-01")], True),
+        ([2024], ["2024-05-01"], True),
+        (["2024-05", "2024-06-01"], ["2024-05-07"], True),  # of two resolutions
+        (["2024-05-03", "2024-05-04"], ["2024-05-04 14:00"], True),
+        (["2024-05-04 14:00", "2024-05-04 15:00"], ["2024-05-04 14:30"], True),
+        (["2024-05-04 00:00", "2024-05-04 15:00"], ["2024-05-04 00:30"], True),
+        (["2024-W18"], ["2024-05-03"], True),
+        ([1, 2], [3.0], False),
+        (["May"], ["June"], False),
+        (["2024-05"], ["2024-06-01"], False),
+        (["2024-05-03 23:00", "2024-05-04 00:00"], ["2024-05-04 01:00", "2024-05-04 02:00"], False),
+        (["2024-05-03 22:00", "2024-05-03 23:00"], ["2024-05-04 00:00"], False),
+        (["2024-W18"], ["2024-W19"], False),
+        ([], ["2024"], False),
+    ],
+)
+def test_labels_that_may_be_one_are_in_common(one, other, common):
+    assert in_common(one, other) == in_common(other, one) == common
+    for unit in (Unit.value(), Unit.slice(0)):
+        assert never_in_both(unit, 0, one, other) == (not common)
+
+
+TIMES = st.tuples(st.sampled_from("YMDhms"), st.lists(st.integers(0, 500), min_size=1, max_size=4))
+
+
+@given(TIMES, TIMES)
+def test_times_are_in_common_if_their_spans_are(first, second):
+    """Against the spans that NumPy's units stand for. Times that are apart may be found in common, but rarely."""
+
+    def labels(unit, tens):  # of minutes
+        return [(np.datetime64("2024-02-28T12:00") + 10 * ten).astype(f"datetime64[{unit}]") for ten in tens]
+
+    def spans(times):
+        return [(one.astype("datetime64[s]"), (one + 1).astype("datetime64[s]")) for one in times]
+
+    one, two = labels(*first), labels(*second)
+    together = any(a < d and c < b for a, b in spans(one) for c, d in spans(two))
+    assert in_common(one, two) or not together
+    assert in_common(one, two) == in_common(two, one) == in_common(map(str, one), two)
+    if first[0] == second[0] in "YMD":
+        assert in_common(one, two) == together
 
 
 @pytest.mark.parametrize("apart", [True, False])

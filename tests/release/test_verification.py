@@ -290,6 +290,25 @@ def test_every_stage_rests_on_a_theorem_of_its_mechanism_and_on_no_other(mechani
         stage["theorem"] = told
 
 
+@every_mechanism
+def test_a_theorem_about_another_kind_of_stage_is_doubted(mechanism, unit, delta):
+    """Every stage with every theorem of its mechanism for this unit: its own one alone is believed."""
+    plan, certificate = certified(mechanism, unit, delta)
+    plain = json.loads(certificate.to_json())
+    kind = plan.request.unit.kind
+    for stage in plain["stages"]:
+        told = stage["theorem"]
+        for other in statements.theorems_of(mechanism.title):
+            stage["theorem"] = other
+            found = Certificate.from_json(json.dumps(plain))
+            if other == told:
+                statements.stages(found)
+            elif kind in THEOREMS[other].units and {other, told} != {"sums-pairs", "sums-lengths"}:  # of the same sums
+                with pytest.raises(tv.InputError, match="the stage"):
+                    statements.stages(found)
+        stage["theorem"] = told
+
+
 @pytest.mark.parametrize(
     ("place", "change"),
     [

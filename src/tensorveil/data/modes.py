@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tensorveil import checks
 from tensorveil.arrays import Labels
 from tensorveil.errors import InputError
 
@@ -32,6 +33,15 @@ def checked_names(names: Sequence[str] | None, order: int) -> tuple[str, ...]:
     ):
         raise InputError(f"mode_names must be {order} different, non-empty names, got {names!r}; give one per mode")
     return result
+
+
+def checked_mode(mode: int | str, names: Sequence[str]) -> int:
+    """The number of a mode that is given by its name or number."""
+    if not isinstance(mode, str):
+        return checks.mode(mode, len(names))
+    if mode not in names:
+        raise InputError(f"mode must be one of {list(names)}, got {mode!r}; correct it")
+    return list(names).index(mode)
 
 
 def checked_labels(labels: Sequence[ArrayLike | None] | None, shape: tuple[int, ...]) -> tuple[Labels | None, ...]:

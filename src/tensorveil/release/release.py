@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final, overload
 from numpy.typing import ArrayLike, NDArray
 
 from tensorveil.arrays import Floats
+from tensorveil.data.modes import checked_mode
 from tensorveil.data.observations import Observations
 from tensorveil.errors import InputError
 from tensorveil.inference.people.owners import with_owners
@@ -110,13 +111,7 @@ class Release:
 
     def mode_number(self, mode: int | str) -> int:
         """The number of a mode, by name or number."""
-        from tensorveil import checks
-
-        if isinstance(mode, str):
-            if mode not in self.mode_names:
-                raise InputError(f"mode must be one of {list(self.mode_names)}, got {mode!r}; correct it")
-            return self.mode_names.index(mode)
-        return checks.mode(mode, len(self.shape))
+        return checked_mode(mode, self.mode_names)
 
     @overload
     def predict(self, coordinates: ArrayLike) -> Floats: ...

@@ -208,6 +208,80 @@ def test_a_question_asked_again_gets_its_first_answer_whatever_the_value_is_now(
         answer([("1\t", "x")], [1.0], protocol, Memory(protocol))
 
 
+SPELLINGS = [
+    ["7", "7.0", " 7", "7 ", "7.", "+7", "07", "7e0", "7.000", "\uff17"],
+    ["1000", "1e3", "1E+03", "1000.0", "1_000"],
+    ["0", "-0", "0.0", "-0.0"],
+    ["0.1", "0.10", "1e-1", repr(float(np.float32(0.1))), str(np.float32(0.1))],
+    ["12345678901234567890", "1.2345678901234567e+19", str(float(12345678901234567890))],
+    ["2024-05-03", "2024-05-03 00:00:00", "2024-05-03T00:00", "2024-05-03T00:00:00.000000000", "2024-05-03T00:00:00Z",
+     "2024-05-03 00:00:00+00:00", "2024-05-03T02:00:00+02:00", "2024-05-03 00:00:00 UTC", "2024-05-02T19:00:00-0500"],
+    ["2024-05-03 14:30:00.123456", "2024-05-03T14:30:00.123456789"],
+    ["True", "true", "TRUE"],
+    ["caf\u00e9", "cafe\u0301"],
+    ["Ann"], ["ann"], ["7a"], ["8"], ["0.2"], ["2024-05-04"], ["16777216.5"], ["16777217.5"], ["2024-05"], ["f7"],
+]  # fmt: skip
+
+
+def test_a_label_that_a_program_wrote_is_known_again():
+    found = [{client.label_key(text) for text in texts} for texts in SPELLINGS]
+    assert [len(keys) for keys in found] == [1] * len(SPELLINGS)
+    assert len(set().union(*found)) == len(SPELLINGS)  # and what is different stays so
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_number_has_one_key_in_single_and_double_precision(number):
+    """Against NumPy and Python, as they write it: in its own precision, in double precision, as a whole number."""
+    texts = {repr(number), f"{number:.17e}", f" {number!r}"}
+    if number.is_integer():
+        texts.add(str(int(number)))
+    if abs(number) < 2**24:  # above, single precision confuses labels, and files that have it are refused
+        texts.add(str(np.float32(number)))
+    assert len(set(map(client.label_key, texts))) == 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(), st.floats().map(repr), st.datetimes(timezones=st.timezones()).map(str)))
+def test_the_key_of_a_key_is_itself(text):
+    """A memory is read by the keys of what it has, which are keys already."""
+    assert client.label_key(client.label_key(text)) == client.label_key(text)
+
+
+def test_labels_of_one_key_share_an_answer_that_the_order_of_the_rows_does_not_choose():
+    protocol, cells, values = five_stars(40.0), [("7", "x"), ("007", "x"), ("8", "x")], [1.0, 5.0, 3.0]
+    told = {
+        tuple(
+            answer([cells[place] for place in order], [values[place] for place in order], protocol, Memory(protocol))[0]
+        )
+        for order in permutations(range(3))
+    }
+    high, middle = (int(np.argmax(protocol.counts[level])) for level in (4, 2))
+    assert told == {((("007", "x"), high), (("7", "x"), high), (("8", "x"), middle))}
+
+
+def test_a_memory_of_an_earlier_version_is_read_by_keys(tmp_path):
+    protocol, path = five_stars(0.5), tmp_path / "memory.json"
+    kept = {"7.0\t2024-05-03 00:00:00": 1, "7\t2024-05-03": 0, "ann\tx": 1}
+    path.write_text(json.dumps({"protocol": protocol.sha256, "columns": [], "answers": kept}))
+    cells = [("7", "2024-05-03"), ("ann", "x")]
+    for _ in range(20):
+        assert answer(cells, [5.0, 5.0], protocol, Memory(protocol, path)) == ([(cells[0], 1), (cells[1], 1)], 0)
+
+
+def test_a_link_and_its_file_are_one_memory(tmp_path):
+    (tmp_path / "real").mkdir()
+    protocol, real, link = five_stars(0.5), tmp_path / "real" / "memory.json", tmp_path / "link.json"
+    cells = [(str(place), "x") for place in range(300)]
+    link.symlink_to(real)  # to a file that is not there yet
+    first, new = answer(cells, [1.0] * 300, protocol, Memory(protocol, link))
+    assert (new, link.is_symlink()) == (300, True)
+    assert answer(cells, [5.0] * 300, protocol, Memory(protocol, real)) == (first, 0)
+    (tmp_path / "hard.json").hardlink_to(real)
+    with pytest.raises(InputError, match="hard links"):
+        Memory(protocol, tmp_path / "hard.json")
+
+
 def _answer_once(path, value, go):
     protocol = five_stars(0.5)
     memory = Memory(protocol, path)

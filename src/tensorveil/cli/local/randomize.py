@@ -1,6 +1,8 @@
 """`tensorveil randomize`: at the source, from a file of values to a file of answers; without Typer, to start fast."""
 
 from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +41,21 @@ def _read(
     labels = [table.column(name).to_pylist() for name in modes]
     if any(label is None for part in labels for label in part):
         raise InputError(f"{path.name} must have a label of every mode in every row, got empty ones; leave them out")
+    for name, part in zip(modes, labels, strict=True):
+        if str(table.schema.field(name).type) == "float" and max(map(abs, part), default=0) >= 2**24:
+            raise InputError(
+                f"labels must be texts or exact numbers, got {name!r} in single precision; make them texts"
+            )
     cells = list(zip(*(map(_text, part) for part in labels), strict=True))
     return cells, numbers_of(table.column(value), value).tolist()
 
 
 def _text(label: Any) -> str:
-    """A label as a text file has it: a cell that was answered is known again, whichever kind of file asks."""
+    """A label as text files mostly have it; the memory knows it in other spellings as well (`client.label_key`)."""
+    if not isinstance(label, (str, int, float, Decimal, date)) or label != label:
+        raise InputError(
+            f"labels must be texts, numbers, truth values, dates or times, got {label!r}; make them texts, always alike"
+        )
     if isinstance(label, float) and label.is_integer():
         return str(int(label))
     return str(label).strip().removesuffix(" 00:00:00")

@@ -3,9 +3,8 @@
 If the release has posterior draws with rows of that mode, each draw gets a draw of every new row: an ordered probit
 regression on the draw's features, with the prior that the draw's other rows of the mode show. Otherwise (joint
 releases, and models without draws) offset and row are a ridge regression (owners.py). Both read released numbers and
-the own observations, and nothing of one new index enters the row of another, but for one thing: of very many
-observations, fewer draws are used for all (VISITS). Rows of a joint release, which has no such draws, know nothing of
-each other at all.
+the own observations, and nothing of one new index enters the row of another. For very many new indices, whose number is
+public, fewer draws are used for all (VISITS); observations are read in parts, so that their number need not matter.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tensorveil.solvers.layouts.strata import run_apart
 
 Coordinates = NDArray[np.uint32]
 
-VISITS = 2 * 10**7  # of entries by draws: with more, fewer of the draws are used
+VISITS = 2 * 10**7  # of new indices by draws: with more, which memory would have to hold, fewer draws are used
 FEWEST_DRAWS = 12
 ENTRIES_AT_ONCE = 2**18
 FEWEST_SHARED = 2**14  # entries; with fewer, threads would wait for each other
@@ -51,7 +50,7 @@ def with_new_rows(
     order = np.argsort(coordinates[:, mode], kind="stable")
     where, values = np.ascontiguousarray(coordinates[order]), centred[order]
     starts = np.searchsorted(where[:, mode], np.arange(size + 1))
-    count = max(FEWEST_DRAWS, VISITS // max(len(where), size))
+    count = max(FEWEST_DRAWS, VISITS // size)  # by public sizes: observations of one must not touch others
     kept = np.unique(np.linspace(0, len(draws) - 1, min(count, len(draws))).astype(np.int64))
     fewer = replace(
         draws, **{name: getattr(draws, name)[kept] for name in ("parameters", "offsets", "sigmas", "knots")}

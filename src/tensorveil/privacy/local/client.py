@@ -18,12 +18,16 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
+import struct
 import sys
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -40,15 +44,14 @@ except ImportError:  # copied out of the library
         """An argument or a file breaks a rule; nothing was drawn or written."""
 
 
-FORMAT = "tensorveil local protocol"
-VERSION = 1
-BITS = 62  # each row of counts adds up to 2^BITS
+FORMAT, VERSION = "tensorveil local protocol", 1
+BITS, PRECISION = 62, 256  # rows of counts add up to 2^BITS; e^epsilon has PRECISION bits after the point
 MOST_LEVELS, MOST_SYMBOLS = 64, 256
 FIELDS = ("bits", "counts", "edges", "epsilon", "format", "high", "levels", "low", "version")
 SUFFIX = "_symbol"  # of the column of answers, after the name of the column of values
 FORMATS = ("csv", "tsv", "parquet")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
-PRECISION = 256  # bits after the point, in which e^epsilon is computed
+DATED = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)")  # how a day or a time of a day begins
 
 DESCRIPTION = """Randomize values at their source, so that the server that gets the answers need not be trusted. The
 client checks for itself that no answer is more than e^epsilon times likelier for one value than for another, and draws
@@ -57,28 +60,22 @@ else. A cell that was answered before gets its first answer again, which costs n
 invalid input, nothing was answered."""
 
 Cell = tuple[str, ...]
+Names = Sequence[str]
+Rows = tuple[list[Cell], list[float]]
+Place = str | os.PathLike[str]
 Drawn = Callable[[Sequence[float], "LocalProtocol"], Sequence[int]]
 
 
 @dataclass(frozen=True)
 class LocalProtocol:
-    """What a client and the server agree on; made by `tensorveil protocol`, checked whenever it is made or read.
+    """What a client and the server agree on; made by `tensorveil protocol`, checked whenever it is made or read."""
 
-    Attributes
-    ----------
-    epsilon : what each answer costs at most
-    low, high : public bounds of the values
-    levels : the public values that are told apart, or None if the bounds are cut into cells
-    edges : where levels meet; the level of a value is the number of edges at or below it
-    counts : one row per level, one column per symbol; Q(symbol | level) = counts / 2^62
-    """
-
-    epsilon: float
+    epsilon: float  # what each answer costs at most
     low: float
-    high: float
-    levels: tuple[float, ...] | None
-    edges: tuple[float, ...]
-    counts: tuple[tuple[int, ...], ...]
+    high: float  # public bounds of the values
+    levels: tuple[float, ...] | None  # the public values that are told apart; None: the bounds are cut into cells
+    edges: tuple[float, ...]  # where levels meet; the level of a value is the number of edges at or below it
+    counts: tuple[tuple[int, ...], ...]  # a row per level, a column per symbol: Q(symbol | level) = counts / 2^62
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -125,14 +122,14 @@ class LocalProtocol:
         return protocol
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> LocalProtocol:
+    def load(cls, path: Place) -> LocalProtocol:
         """A protocol from its file."""
         try:
             return cls.from_json(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"protocol must be a file that can be read, got {path} ({error.strerror})") from error
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: Place) -> Path:
         """Write the protocol to a file."""
         return write_aside(path, lambda file: file.write(self.to_json()))
 
@@ -148,10 +145,9 @@ class LocalProtocol:
 
 
 def check_table(counts: Sequence[Sequence[int]], epsilon: float) -> None:
-    """Refuse a table whose largest log ratio might be above epsilon; exact, in whole numbers.
+    """Refuse a table whose largest log ratio might be above epsilon; exact, in whole numbers, and refused if in doubt.
 
-    The sum of the first terms of the series of e^epsilon, each rounded down, is at most e^epsilon [L1]. So a table is
-    refused if in doubt, and accepted only if it keeps its promise.
+    The sum of the first terms of the series of e^epsilon, each rounded down, is at most e^epsilon [L1].
     """
     if not 2 <= len(counts) <= MOST_LEVELS or not 1 <= len(counts[0]) <= MOST_SYMBOLS:
         raise InputError(f"counts must have 2 to {MOST_LEVELS} rows, to {MOST_SYMBOLS} columns, got {len(counts)} rows")
@@ -166,10 +162,8 @@ def check_table(counts: Sequence[Sequence[int]], epsilon: float) -> None:
         limit += term
     for column in zip(*counts, strict=True):
         if max(column) << PRECISION > min(column) * limit:
-            raise InputError(
-                f"counts must keep within epsilon = {epsilon!r}, got a symbol that is more than e^epsilon times "
-                "likelier under one level than under another; do not answer, and tell whoever made the protocol"
-            )
+            told = "more than e^epsilon times likelier under one level than another; do not answer, and tell its maker"
+            raise InputError(f"counts must keep within epsilon = {epsilon!r}, got a symbol that is {told}")
 
 
 def _check_numbers(protocol: LocalProtocol) -> None:
@@ -189,14 +183,11 @@ def _check_numbers(protocol: LocalProtocol) -> None:
 class Memory:
     """The answers that were given, so that a question asked again gets its first answer and costs nothing more.
 
-    It holds cells, their labels joined by tabs, and symbols, all of which the server has as well, and no value. It
-    belongs to one protocol and to the columns that were asked about.
+    It holds keys of cells and symbols, no value; the server has both. It is of one protocol and its columns alone.
     """
 
-    def __init__(
-        self, protocol: LocalProtocol, path: str | os.PathLike[str] | None = None, columns: Sequence[str] = ()
-    ) -> None:
-        self.path = None if path is None else Path(path)
+    def __init__(self, protocol: LocalProtocol, path: Place | None = None, columns: Names = ()) -> None:
+        self.path = None if path is None else Path(os.path.realpath(path))  # a link and its file are one
         self.protocol, self.columns = protocol.sha256, list(columns)
         self.symbols, self.answers = range(len(protocol.counts[0])), dict[str, int]()
         self._read()
@@ -206,17 +197,19 @@ class Memory:
         if path is None or not path.exists():
             return
         try:
+            if path.stat().st_nlink > 1:  # it is replaced, so that its other names would keep what is in it now
+                raise ValueError("a file that has several names, by hard links; remove all but one")
             found = json.loads(path.read_text(encoding="utf-8"))
-            answers = {str(cell): _number(symbol, int) for cell, symbol in found["answers"].items()}
+            answers = dict[str, int]()
+            for cell, symbol in found["answers"].items():  # of two answers that earlier versions gave, the first
+                answers.setdefault(cell_key(cell.split("\t")), _number(symbol, int))
             if not all(symbol in self.symbols for symbol in answers.values()):
                 raise ValueError("another symbol than the protocol has")
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"memory must be a file of earlier answers, got {path.name} ({error})") from error
         if found["protocol"] != self.protocol or found.get("columns") != self.columns:
-            raise InputError(
-                "memory must be of the same protocol, modes and value, got that of others; new answers about the same "
-                "values cost their epsilon once more: if that is meant, name another memory"
-            )
+            told = "new answers about the same values cost epsilon once more: if that is meant, name another memory"
+            raise InputError(f"memory must be of the same protocol, modes and value, got that of others; {told}")
         self.answers = answers
 
     @contextmanager
@@ -237,6 +230,31 @@ class Memory:
                 os.close(folder)
 
 
+def label_key(label: str) -> str:
+    """What the memory knows a label by: one text for all spellings in which programs write one number, time or truth.
+
+    It only compares, and in doubt finds one key: labels that programs may confuse (7 and 007, whole numbers that are
+    one float) get the answer of one of them, which costs nothing more; nothing is renamed.
+    """
+    text = unicodedata.normalize("NFKC", label).strip()
+    try:
+        if DATED.match(text):
+            moment = datetime.fromisoformat(text.removesuffix(" UTC"))
+            plain = moment.replace(tzinfo=None) - (moment.utcoffset() or timedelta())
+            return str(plain).removesuffix(" 00:00:00")
+        number = float(text)
+        if abs(number) < 2**24 and not number.is_integer():  # 0.1 may have been 0.10000000149011612
+            number = struct.unpack("f", struct.pack("f", number))[0]
+        return str(int(number)) if number.is_integer() else repr(number)
+    except (ValueError, OverflowError):
+        return text.lower() if text.lower() in ("true", "false") else text
+
+
+def cell_key(cell: Iterable[str]) -> str:
+    """What the memory knows a cell by: the keys of its labels, joined by tabs."""
+    return "\t".join(map(label_key, cell))
+
+
 def draw(values: Iterable[float], protocol: LocalProtocol) -> list[int]:
     """One symbol per value, each by 62 random bits of its own from the operating system."""
     return [protocol.symbol(protocol.level(value), secrets.randbits(BITS)) for value in values]
@@ -248,31 +266,26 @@ def answer(
     """Cells and symbols in the order of the cells, and how many were drawn anew.
 
     The order of the rows may tell values, so it is forgotten: answers are sorted by cell, and then by symbol [L3]. With
-    a memory, a cell must occur once, and a cell that was answered before gets its first answer, whatever its value is
+    a memory, a cell must occur once, and a cell whose key was answered before gets that answer, whatever its value is
     now [L4].
     """
     if len(cells) != len(values):
         raise InputError(f"there must be one cell per value, got {len(cells)} and {len(values)}")
     if memory is None:
         return sorted(zip(cells, map(int, drawn(values, protocol)), strict=True)), len(cells)
-    keys = ["\t".join(cell) for cell in cells]
-    if len(set(keys)) != len(keys):
-        raise InputError(
-            f"every cell must occur once for its answer to be remembered, got {len(keys) - len(set(keys)):,} again; "
-            "name the mode that tells them apart, e.g. a time, or answer without a memory"
-        )
-    if any(key.count("\t") != len(cell) - 1 for key, cell in zip(keys, cells, strict=True)):
+    if again := len(cells) - len(set(cells)):
+        told = "name the mode that tells them apart, e.g. a time, or answer without a memory"
+        raise InputError(f"every cell must occur once for its answer to be remembered, got {again:,} again; {told}")
+    if any("\t" in label for cell in cells for label in cell):
         raise InputError("labels must not contain tabs, got some that do; replace them")
+    asked = sorted(zip(cells, map(cell_key, cells), values, strict=True))  # cells differ, so values have no say
     with memory.held() as given:
-        new = [place for place, key in enumerate(keys) if key not in given]
-        symbols = drawn([values[place] for place in new], protocol)
-        given |= {keys[place]: int(symbol) for place, symbol in zip(new, symbols, strict=True)}
-    return sorted(zip(cells, (given[key] for key in keys), strict=True)), len(new)
+        new = {key: value for _, key, value in reversed(asked) if key not in given}  # of one key, the first cell's
+        given |= dict(zip(new, map(int, drawn(list(new.values()), protocol)), strict=True))
+    return [(cell, given[key]) for cell, key, _ in asked], len(new)
 
 
-def read_rows(
-    path: Path, kind: str, modes: Sequence[str], value: str, columns: Sequence[str] | None = None
-) -> tuple[list[Cell], list[float]]:
+def read_rows(path: Path, kind: str, modes: Names, value: str, columns: Names | None = None) -> Rows:
     """Cells and values of a text file; no other column is read."""
     if kind not in DELIMITERS:
         raise InputError(f"format must be csv or tsv for this client, got {kind or path.name!r}; name one")
@@ -283,11 +296,8 @@ def read_rows(
         if missing:
             raise InputError(f"{path.name} must have one column {missing[0]!r}, got {names}; correct modes or value")
         places, last = [names.index(name) for name in modes], names.index(value)
-        cells: list[Cell] = []
-        values: list[float] = []
-        for row in lines:
-            if not row:
-                continue
+        cells, values = list[Cell](), list[float]()
+        for row in filter(None, lines):
             try:
                 number = float(row[last])
                 cells.append(tuple(row[place].strip() for place in places))
@@ -299,21 +309,15 @@ def read_rows(
     return cells, values
 
 
-def write_rows(
-    path: Path, modes: Sequence[str], value: str, answers: Sequence[tuple[Cell, int]], protocol: str = ""
-) -> None:
+def write_rows(path: Path, modes: Names, value: str, answers: Sequence[tuple[Cell, int]], protocol: str = "") -> None:
     """Answers as CSV; the hash of the protocol has no place in it."""
     if path.suffix.lower() != ".csv":
         raise InputError(f"--out must end in .csv for this client, got {path.name}; rename it")
-
-    def write(file: Any) -> None:
-        header = [*modes, value + SUFFIX]
-        csv.writer(file, lineterminator="\n").writerows([header, *([*cell, str(symbol)] for cell, symbol in answers)])
-
-    write_aside(path, write)
+    rows = [[*modes, value + SUFFIX], *([*cell, str(symbol)] for cell, symbol in answers)]
+    write_aside(path, lambda file: csv.writer(file, lineterminator="\n").writerows(rows))
 
 
-def write_aside(path: str | os.PathLike[str], write: Callable[[Any], object]) -> Path:
+def write_aside(path: Place, write: Callable[[Any], object]) -> Path:
     """A text file, written beside its place and renamed, so that it is whole or not there."""
     target = Path(path)
     aside = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
@@ -341,8 +345,7 @@ def _names(found: str) -> list[str]:
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    if len(found := dict(pairs)) != len(pairs):
         raise ValueError("a key twice")
     return found
 
@@ -379,18 +382,14 @@ def run(asked: argparse.Namespace, read: Callable[..., Any], write: Callable[...
         names = ("out", "answers", "new", "epsilon_per_answer", "protocol", "memory")
         return json.dumps(dict(zip(names, told, strict=True)), indent=1)
     kept = f"\nremembered in {path}: keep it, so that a question asked again costs nothing more" if memory else ""
-    return (
-        f"wrote {len(answers):,} answers to {asked.out}, {new:,} of them new\n"
-        f"each new answer costs epsilon {protocol.epsilon:g}; a person who gave m answers has spent m times that{kept}"
-    )
+    cost = f"each new answer costs epsilon {protocol.epsilon:g}; a person who gave m answers has spent m times that"
+    return f"wrote {len(answers):,} answers to {asked.out}, {new:,} of them new\n{cost}{kept}"
 
 
-def main(
-    arguments: Any = None, read: Any = read_rows, write: Any = write_rows, drawn: Drawn = draw, program: str = ""
-) -> None:
+def main(asked: Any = None, read: Any = read_rows, write: Any = write_rows, drawn: Any = draw, name: str = "") -> None:
     """The client as a program."""
     try:
-        print(run(parser(program).parse_args(arguments), read, write, drawn))
+        print(run(parser(name).parse_args(asked), read, write, drawn))
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -4,6 +4,7 @@ from tensorveil.data.features import PublicInput
 from tensorveil.data.shards import WHOLE
 from tensorveil.mechanisms.base import checked_by_code, trusted_features, trusted_to_the_caller
 from tensorveil.mechanisms.local.answers import checked_locally, trusted_locally
+from tensorveil.mechanisms.sums import PARTS
 from tensorveil.privacy.accounting.events import PureEvent, SampledGaussianEvent
 from tensorveil.privacy.guarantee import OUR_PROOFS, theorems_used, what_is_not_protected, what_is_released
 from tensorveil.privacy.noise.laws import Law
@@ -31,6 +32,25 @@ THEOREMS_OF = {
     "sum perturbation": (*_of("sums"), *MARGINAL),
     "local perturbation": _of("local"),
 }
+# what a stage adds noise to, by the first words -> the theorems about that; the first that fits counts
+THEOREMS_ABOUT = {
+    "counts of values": MARGINAL,
+    "right-hand sides": _of("statistic"),
+    "matrices": ("statistic-entries", "statistic-slices"),  # under other units they are public
+    "rows with data": _of("output"),
+    "linear terms": _of("output"),
+    "every value": ("input-values",),
+    "every cell": ("input-dense",),
+    "channel of the protocol": _of("local"),
+    "channel, a random symbol for each value": ("input-values",),
+    "channel, a random symbol for every cell": ("input-cells",),
+    "paired sums": ("sums-pairs",),
+    "sums and counts": ("sums-pairs", "sums-lengths"),
+    "sums": ("sums-rows",),
+    PARTS: ("sums-rows", "sums-pairs"),
+    "": _of("gradient"),  # which has no other stages
+}
+GAUSSIAN_ONLY = ("gradient-joint", "gradient-sampled", "sums-lengths")
 OF_CHANNELS = ("input-values", "input-cells", "local-channel")
 SUMS_OR_CELLS = ("sums-pairs", "input-cells")  # the one stage that may buy something else instead
 COUPLING = "input perturbation"  # how mechanisms are headed that can use a second table
@@ -49,6 +69,14 @@ def stages(certificate: Certificate) -> str:
         need(
             pure != (made.law is Law.GAUSSIAN), f"the stage {stage.name!r} pays {made.event}, which buys no {made.law}"
         )
+        about = next(names for start, names in THEOREMS_ABOUT.items() if made.what.startswith(start))
+        need(made.theorem in about, f"the stage {stage.name!r} is of {made.what}, and {made.theorem!r} is not about it")
+        sampled = isinstance(made.event, SampledGaussianEvent)
+        need(
+            sampled == (made.theorem == "gradient-sampled") and not (pure and made.theorem in GAUSSIAN_ONLY),
+            f"the stage {stage.name!r} pays {made.event}, which is no price of {made.theorem!r}",
+        )
+        need(pure or made.theorem != "gradient-rows", f"the stage {stage.name!r} must be pure for {made.theorem!r}")
         need(not channel or made.theorem in OF_CHANNELS, f"the theorem of the stage {stage.name!r} is not of a channel")
         need(
             made.instead is None or (made.theorems == SUMS_OR_CELLS and pure and not channel),

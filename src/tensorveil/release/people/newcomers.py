@@ -36,8 +36,8 @@ def personal_model(release: Release, own: Observations, mode: int | str | None) 
 def newcomers(release: Release, own: Observations, mode: int | str | None = None) -> Completion:
     """The model for all indices of a mode of the own observations, in the place of the release's own indices.
 
-    Each row is computed from the release and that index's own observations alone. The rows together are for nobody but
-    somebody who may see all of these observations: for example a service that computes predictions for its customers.
+    Each row is computed from the release, the shape and that index's own observations alone. The rows together are for
+    nobody but somebody who may see all of these observations, e.g. a service that predicts for its customers.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from tensorveil.data.readers.files import read
 from tensorveil.data.readers.time_bins import CYCLES
 from tensorveil.errors import InputError
 from tensorveil.mechanisms.base import EARLIER_MODEL, Mechanism, Progress, no_progress
-from tensorveil.privacy.accounting.parts import label_text, never_in_both
+from tensorveil.privacy.accounting.parts import in_common, label_text, never_in_both
 from tensorveil.privacy.bounds import Bounds
 from tensorveil.privacy.guarantee import Earlier
 from tensorveil.privacy.units import Unit
@@ -120,7 +120,7 @@ def update(
     apart = never_in_both(unit, number, before, after)
     if not apart:
         _need_the_same_budget(certificate, ledger, dataset)
-    if not set(spans).isdisjoint(after) and not (unit.whole_slices and unit.mode_number != number):
+    if in_common(spans, after) and not (unit.whole_slices and unit.mode_number != number):
         raise InputError(
             "later data must not have labels of the releases before the earlier one, got some; costs add up in the "
             "budget that paid for those: update the release that has them"
