@@ -371,3 +371,17 @@ def test_public_levels_are_not_paid_for():
 def test_levels_that_nothing_uses_are_refused(unit, mechanism, message):
     with pytest.raises(tv.InputError, match=message):
         tv.plan(OBSERVATIONS, "cp", (1, 5), unit, 2.0, mechanism=mechanism, levels=[1, 2, 3])
+
+
+@pytest.mark.parametrize("bounds", [(-5e149, 5e149), (0.0, 1e150), (0.0, 1e-200)])
+@pytest.mark.parametrize(
+    "mechanism, unit",
+    [(tv.SumPerturbation(), "entry"), (tv.StatisticPerturbation(), "value"), (tv.InputPerturbation(), "value")],
+)
+def test_the_widest_and_the_narrowest_bounds_go_all_the_way(bounds, mechanism, unit, tmp_path):
+    """To a saved and verified report: what fails after the fit has cost as much as what fails in it."""
+    shape = (4, 5, 3)
+    data = tv.Observations(np.argwhere(np.ones(shape)), np.linspace(*bounds, 60), shape)
+    release = tv.fit(data, mechanism.plan(tv.CP(2), bounds, unit, 4.0, shape=shape))
+    assert np.isfinite(release.predict(data.coordinates)).all()
+    assert [check for check in tv.verify(release.save(tmp_path / "release")) if check.state == "doubt"] == []
