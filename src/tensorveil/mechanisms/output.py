@@ -125,7 +125,8 @@ class OutputPerturbation(base.Mechanism):
         settings: Settings = plan.settings
         bounds = (plan.request.bounds.low, plan.request.bounds.high)
         if settings.first is not None:
-            start = self.first.run(vault.inner(FIRST), settings.first, progress)
+            kind = type(self.first)  # its method, and no attribute of an instance
+            start = kind.run(self.first, vault.inner(FIRST), settings.first, progress)
             offsets, model = start.offsets, start.factors
         elif self.frozen is not None:
             offsets, model = Offsets.none(len(vault.shape)), self.frozen
@@ -194,7 +195,7 @@ class OutputPerturbation(base.Mechanism):
                     f"epsilon must leave more noise where a row has {most:,} values, got {stage.event}; lower epsilon"
                 )
             any_row = ExactRows(None, block.number, np.zeros((1, 1, 1)), np.ones(1), np.arange(1), bits, pure)
-            check_change(stage.event, *any_row.sensitivity(pattern.unit), count, width)
+            check_change(stage.event, any_row.sensitivity(pattern.unit)[0], count, width)
 
     @property
     def inner_mechanisms(self) -> tuple[base.Mechanism, ...]:
