@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 import tensorveil as tv
+from tensorveil.privacy.bounds import clip
 from tensorveil.privacy.guarantee import STATUSES
+from tensorveil.privacy.noise.source import NoiseSource
+from tensorveil.privacy.vault import Vault
 
 SHAPE = (5, 4, 3)
 OBSERVATIONS = tv.Observations(
@@ -101,3 +104,21 @@ def test_a_published_algorithm_is_claimed_and_never_publishable(seed):
     assert not claimed.publishable
     assert "not proven" in str(claimed)
     assert tv.Guarantee.from_json(claimed.to_json()) == claimed
+
+
+def test_noise_scales_are_not_said_to_be_fixed_where_they_follow_from_answers():
+    """Pure sums under entry are paid in parts: one plan, and other parts where more was observed."""
+    mechanism, shape = tv.SumPerturbation(), (50, 40)
+    plan = mechanism.plan(tv.CP(2), (1, 5), "entry", 20.0, shape=shape, expected_count=1000)
+    paid = []
+    for count in (20, 2000):
+        where = np.argwhere(np.ones(shape))[:: 2000 // count]
+        data = tv.Observations(where, np.linspace(1, 5, count), shape)
+        vault = Vault([clip(data, plan.request.bounds, plan.request.unit, bytes(32))], plan.stages, 0, NoiseSource(0))
+        mechanism.run(vault, plan)
+        paid.append([receipt.paid for receipt in vault.receipts])
+    assert paid[0] != paid[1]
+    [told] = [text for text in plan.assumptions_checked if "noise scales" in text]
+    assert told.endswith("noise scales follow from the plan and from earlier answers")
+    [told] = [text for text in released().assumptions_checked if "noise scales" in text]
+    assert told.endswith("noise scales follow from the plan, from public coordinates and from earlier answers")

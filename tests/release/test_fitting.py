@@ -283,6 +283,32 @@ class WiderBounds(tv.Bounds):
         return steps if len(steps) == 2 else 5 * steps  # two: the check of the bounds themselves
 
 
+@pytest.mark.parametrize("around", [tv.WithOffsets, lambda inner: tv.OutputPerturbation(first=inner)])
+def test_an_attribute_of_an_instance_takes_no_place_of_a_method_inside_another_mechanism(around):
+    seen, inner = [], tv.StatisticPerturbation(sweeps=1)
+    object.__setattr__(inner, "run", lambda *given: seen.append(given))
+    told = tv.fit(OBSERVATIONS, around(inner).plan(tv.CP(2), (1, 5), "value", 5.0, shape=SHAPE)).guarantee
+    assert seen == []
+    assert (told.status, told.publishable) == ("claimed", False)
+    assert "StatisticPerturbation with attributes of its own (run)" in told.reasons[0]
+
+
+def test_what_stands_before_a_method_of_our_own_makes_a_release_claimed():
+    mechanism, bounds, family = tv.OutputPerturbation(), tv.Bounds(1, 5), tv.CP(2)
+    real, seen = type(mechanism)._change, []
+    for part, name, method in (
+        (mechanism, "_change", lambda vault, *rest: seen.append(vault) or real(mechanism, vault, *rest)),
+        (bounds, "steps", lambda values: seen.append(values) or tv.Bounds(1, 5).steps(values)),
+    ):
+        seen.clear()
+        object.__setattr__(part, name, method)
+        told = tv.fit(OBSERVATIONS, mechanism.plan(family, bounds, "value", 5.0, shape=SHAPE)).guarantee
+        assert seen  # it did see what no one may see
+        assert (told.status, told.publishable) == ("claimed", False)
+        object.__delattr__(part, name)
+    assert tv.fit(OBSERVATIONS, mechanism.plan(family, bounds, "value", 5.0, shape=SHAPE)).guarantee.publishable
+
+
 def test_bounds_of_somebody_elses_are_claimed_and_not_publishable():
     wider = WiderBounds(1, 5)
     told = tv.complete(OBSERVATIONS, tv.CP(rank=1), wider, "entry", 1.0).guarantee
@@ -300,7 +326,7 @@ def test_a_method_on_an_instance_does_not_run():
     mechanism = tv.SumPerturbation()
     object.__setattr__(mechanism, "run", lambda *_: 1 / 0)
     plan = mechanism.plan(tv.CP(rank=2), BOUNDS, "value", 1.0, shape=OBSERVATIONS.shape)
-    assert tv.fit(OBSERVATIONS, plan).guarantee.status == "proven"
+    assert tv.fit(OBSERVATIONS, plan).guarantee.status == "claimed"
 
 
 def test_a_plan_that_states_another_delta_is_refused():
@@ -371,3 +397,17 @@ def test_public_levels_are_not_paid_for():
 def test_levels_that_nothing_uses_are_refused(unit, mechanism, message):
     with pytest.raises(tv.InputError, match=message):
         tv.plan(OBSERVATIONS, "cp", (1, 5), unit, 2.0, mechanism=mechanism, levels=[1, 2, 3])
+
+
+@pytest.mark.parametrize("bounds", [(-5e149, 5e149), (0.0, 1e150), (0.0, 1e-200)])
+@pytest.mark.parametrize(
+    "mechanism, unit",
+    [(tv.SumPerturbation(), "entry"), (tv.StatisticPerturbation(), "value"), (tv.InputPerturbation(), "value")],
+)
+def test_the_widest_and_the_narrowest_bounds_go_all_the_way(bounds, mechanism, unit, tmp_path):
+    """To a saved and verified report: what fails after the fit has cost as much as what fails in it."""
+    shape = (4, 5, 3)
+    data = tv.Observations(np.argwhere(np.ones(shape)), np.linspace(*bounds, 60), shape)
+    release = tv.fit(data, mechanism.plan(tv.CP(2), bounds, unit, 4.0, shape=shape))
+    assert np.isfinite(release.predict(data.coordinates)).all()
+    assert [check for check in tv.verify(release.save(tmp_path / "release")) if check.state == "doubt"] == []

@@ -208,3 +208,9 @@ def test_other_labels_are_no_times(labels):
 )
 def test_numbers_are_short_and_signed(number, text):
     assert plots.signed(number) == text
+
+
+@pytest.mark.parametrize("number", [1e17, -1e150, 0.0])
+def test_a_map_of_one_large_number_can_be_drawn(number):
+    drawing = plots.heat_map(["a", "b"], ["c"], np.full((2, 1), number), number, number)
+    assert "nan" not in drawing.svg

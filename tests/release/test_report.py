@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.stats import norm
 
 import tensorveil as tv
 from reported import NAMES, Page, release_of
@@ -13,7 +14,7 @@ from tensorveil.models.completion import Completion
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.guarantee import Guarantee
 from tensorveil.release.certificate.certificate import Certificate
-from tensorveil.release.report import pictures, report
+from tensorveil.release.report import gains, meaning, pictures, report
 from tensorveil.release.report.report import report_html
 
 
@@ -171,13 +172,46 @@ def test_the_power_is_that_of_the_best_test_of_the_worst_pair(epsilon, delta):
 def test_a_suspicion_is_that_of_bayes_on_randomized_response(epsilon, prior):
     guilty, innocent = pair_of(epsilon, 0.0)
     after = prior * guilty[1:3] / (prior * guilty[1:3] + (1 - prior) * innocent[1:3])
-    assert report.suspicion(prior, epsilon) == pytest.approx(after.max())
+    assert gains.suspicion(prior, epsilon) == pytest.approx(after.max())
+
+
+@pytest.mark.parametrize("epsilon, delta", [(0.1, 0.0), (1.0, 0.2), (3.0, 1e-6), (20.0, 0.01)])
+def test_a_guess_is_the_best_one_between_the_worst_pair(epsilon, delta):
+    first, second = pair_of(epsilon, delta)
+    assert gains.best_guess(epsilon, delta) == pytest.approx(np.maximum(first, second).sum() / 2)
+    texts = [level["meaning"] for level in meaning.scale(epsilon, delta)]
+    for most, text in zip((1.0, 3.0), texts, strict=False):
+        told = float(re.findall(r"at most ([\d.]+) %", text)[0])
+        assert np.maximum(*pair_of(most, delta)).sum() / 2 <= told / 100 + 1e-12
+
+
+def test_with_delta_the_report_bounds_tests_and_guesses_and_no_odds():
+    """Against the true law of the loss of a Gaussian release, N(mu^2 / 2, mu^2): odds exceed e^epsilon too often."""
+    shape = (8, 7, 6)
+    data = tv.Observations(np.argwhere(np.ones(shape)), np.linspace(1, 5, 336), shape)
+    release = tv.fit(data, tv.StatisticPerturbation(sweeps=1).plan(tv.CP(2), (1, 5), "entry", 0.5, 1e-6, shape=shape))
+    stated, events = release.guarantee, [stage.event for stage in release.guarantee.stages]
+    mu = np.sqrt(sum(event.count / event.noise_multiplier**2 for event in events))
+    assert norm.sf(stated.epsilon, mu**2 / 2, mu) > 10 * stated.delta
+    text = Page(report_html(release, Certificate.of(release))).text
+    assert not re.search("suspicion|odds of|except with", text)
+    assert "these may grow by more than the factor" in text
+    powers = re.findall(r"power of a test with ([\d.]+) % false alarms: [\d.]+ % ([\d.]+) %", text)
+    assert [level for level, _ in powers] == ["1", "5", "10"]
+    for level, power in powers:
+        assert norm.sf(norm.isf(float(level) / 100) - mu) <= float(power) / 100
+    [guess] = re.findall(r"equally likely situations: 50 % ([\d.]+) %", text)
+    assert norm.cdf(mu / 2) <= float(guess) / 100
+    pure = Page(PAGES["pure"]).text
+    assert "suspicion of 50 %" in pure
+    assert "odds of 1 to 1" in pure
 
 
 def test_numbers_survive_any_epsilon():
     for epsilon in (1e-9, 50.0, 800.0, 1e6):
         assert 0.05 <= report.max_power(epsilon, 0.0) <= 1
-        assert report.suspicion(0.01, epsilon) <= 1
+        assert gains.suspicion(0.01, epsilon) <= 1
+        assert gains.best_guess(epsilon, 0.9) <= 1
         assert report.factor_text(epsilon)
     assert report.factor_text(100.0) == "e to the power 100"
     assert report.percent_up(0.1359140914) == "13.6 %"

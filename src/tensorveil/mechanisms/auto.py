@@ -33,7 +33,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "statistic": StatisticPerturbation,
     "sums": SumPerturbation,
 }
-OURS = (*MECHANISMS.values(), WithOffsets, LocalAnswers)
+OURS: tuple[type, ...] = (*MECHANISMS.values(), WithOffsets, LocalAnswers)
 LONG_ROWS = 500  # observations of an index from which on gradients tell more than sums: 54 on MovieLens, 5,000 on 100^3
 # Information that symbols of all cells keep, from which on they are as good as gradients with a delta of 1e-6. Made-up
 # 80 x 70 x 60, a quarter seen, unit entry, error over the truth's spread, symbols / gradients: at epsilon 2 (kept 0.05)
@@ -110,12 +110,21 @@ def foreign_parts(mechanism: Mechanism, *others: object) -> tuple[str, ...]:
     values, and the unit says what is public. The protocol of local answers checks its own table.
     """
     known = (CP, Tucker, Bounds, Unit, LocalProtocol)
-    return (*_foreign_mechanisms(mechanism), *(type(one).__qualname__ for one in others if type(one) not in known))
+    return (*_foreign_mechanisms(mechanism), *(name for one in others for name in _foreign(one, known)))
 
 
 def _foreign_mechanisms(mechanism: Mechanism) -> tuple[str, ...]:
     inside = tuple(name for one in mechanism.inner_mechanisms for name in _foreign_mechanisms(one))
-    return inside if type(mechanism) in OURS else (type(mechanism).__qualname__, *inside)
+    return (*_foreign(mechanism, OURS), *inside)
+
+
+def _foreign(one: object, known: tuple[type, ...]) -> tuple[str, ...]:
+    """The name of a part whose class is not known, or that has more than its fields: they may stand before methods."""
+    kind = type(one)
+    if kind not in known:
+        return (kind.__qualname__,)
+    own = set(getattr(one, "__dict__", {})) - set(getattr(kind, "__dataclass_fields__", {}))
+    return (f"{kind.__qualname__} with attributes of its own ({', '.join(sorted(own))})",) if own else ()
 
 
 def choose(name: str, request: Request) -> Choice:

@@ -216,11 +216,13 @@ class Mechanism(ABC):
 def checked_by_code(request: Request) -> tuple[str, ...]:
     """What every run checks, as guarantees state it."""
     looked = "without looking at any value" if request.unit.coordinates_public else "before the data are read"
+    public = ", from public coordinates" if request.unit.coordinates_public else ""
     second = request.coupled
     limits = "" if second is None else f" ({second.value_name}: [{second.bounds.low:g}, {second.bounds.high:g}])"
     return (
         f"values are clipped to [{request.bounds.low:g}, {request.bounds.high:g}]{limits} before anything reads them",
-        f"shape, bounds, ranks, steps and noise scales are fixed {looked}",
+        f"shape, bounds, ranks, steps and the price of every stage are fixed {looked}; "
+        f"noise scales follow from the plan{public} and from earlier answers",
         SECRET_NOISE,
     )
 

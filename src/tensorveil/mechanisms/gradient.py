@@ -1,6 +1,7 @@
 """Gradient perturbation: noisy clipped gradients of all blocks at a released state; the rest is post-processing."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -11,7 +12,9 @@ from tensorveil.arrays import Floats
 from tensorveil.errors import InputError
 from tensorveil.inference import descent
 from tensorveil.mechanisms import base
+from tensorveil.mechanisms.planning.noise_range import check_change
 from tensorveil.models.completion import Completion
+from tensorveil.models.cp import CPModel
 from tensorveil.models.factor_model import FactorModel
 from tensorveil.models.offsets import Offsets
 from tensorveil.privacy.accounting import composition as accounting
@@ -157,6 +160,7 @@ class GradientPerturbation(base.Mechanism):
         counted = _counted(request)
         first, *counting = accounting.shares(first, [1.0] + [0.5 / len(request.shape)] * len(counted))
         budgets = accounting.shares(rest, [1.0] * len(blocks) * steps)[: len(blocks)]  # rounded down: no sum is above
+        _check_rows(request, first, counting, budgets)
         theorem, level = "gradient-rows", Sensitivity(moved * norm, Norm.ROWS, "centred values")
         observed = Sensitivity(1.0, Norm.L1, "observations")
         rule = f"{_in_norms(unit)} (L2, one row), m = clip norm of an entry's row gradient, set by the released state"
@@ -196,6 +200,22 @@ class GradientPerturbation(base.Mechanism):
         progress("gradient steps", steps, steps)
         offsets = Offsets(mean, [None] * len(vault.shape))
         return Completion(offsets, state.model(), request.bounds.low, request.bounds.high)
+
+
+def _check_rows(request: Request, first: float, counting: Sequence[float], budgets: Sequence[float]) -> None:
+    """Refuse, while planning, what the vault would refuse later: noise that does not fit the grids of the queries."""
+    unit, norm = request.unit, _moments_norm(request.unit)
+    (level,) = UnitMoments(1.0, norm, (), grid_for(norm, ROW_BITS), True).sensitivity(unit)
+    check_change(PureEvent(first), level, 1, _moments_size(unit))
+    for mode, budget in zip(_counted(request), counting, strict=True):
+        check_change(PureEvent(budget), Counts(1).sensitivity(unit)[0], request.shape[mode])
+    # clip norms follow from released states: the most and the fewest grid steps that any of them has
+    norms = np.array([1.0, math.nextafter(2.0, 0.0)])
+    any_model, any_rows = CPModel([np.zeros((1, 1))] * 2), (np.ones(1, dtype=np.bool_),) * 2
+    changes = RowGradients(any_model, 0.0, norms, any_rows).sensitivity(unit)
+    for block, budget in enumerate(budgets):
+        for change in changes:
+            check_change(PureEvent(budget), change, *base.rows_and_width(request, block))
 
 
 def _trusted(unit: Unit) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ noise, a missing cell holding a public default.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -40,11 +41,13 @@ from tensorveil.mechanisms.planning.channel_design import design_channel
 from tensorveil.mechanisms.planning.input_stages import (
     changes_in_words,
     check_dense,
+    check_values,
     default_steps,
     event_of,
     most_changes,
     share_of_marginals,
 )
+from tensorveil.mechanisms.planning.noise_range import check_change
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CP
 from tensorveil.models.factor_model import ModelFamily
@@ -207,6 +210,7 @@ class InputPerturbation(Mechanism):
             )
         else:
             stages, most = self._values_stages(request, noise)
+            check_values(stages[-1], 1, 1)  # what follows from the coordinates, `check_pattern` refuses
         given = self.levels is not None or (request.coupled is not None and request.coupled.levels is not None)
         return Design(
             stages,
@@ -223,6 +227,7 @@ class InputPerturbation(Mechanism):
         words = f"{'1 cell' if most == 1 else f'{most:,} cells'} of the box, centred values"
         sensitivity = Sensitivity(change.bound, change.norm, words)
         event = event_of(request, noise, most)
+        check_change(event, change, math.prod(request.shape))
         return (Stage(CELLS, "input-dense", event, sensitivity, LAW_OF_NORM[change.norm], "every cell"),), most
 
     def _values_stages(self, request: Request, noise: str) -> tuple[tuple[Stage, ...], int]:
@@ -277,6 +282,7 @@ class InputPerturbation(Mechanism):
                 f"a slice must hold at most {most:,} observations, as planned, got {changes:,} in one; "
                 "plan with at_most, or a larger expected_count"
             )
+        check_values(plan.stages[-1], changes, len(pattern))
 
     def run(self, vault: Vault, plan: Plan, progress: Progress = no_progress) -> Completion:
         request, settings = plan.request, plan.settings

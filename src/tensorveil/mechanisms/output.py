@@ -11,6 +11,7 @@ from tensorveil.arrays import Floats, Integers
 from tensorveil.errors import InputError
 from tensorveil.inference.rows import RidgeMatrices
 from tensorveil.mechanisms import base
+from tensorveil.mechanisms.planning.noise_range import check_change
 from tensorveil.mechanisms.statistic import StatisticPerturbation
 from tensorveil.models.completion import Completion
 from tensorveil.models.cp import CPModel
@@ -124,7 +125,8 @@ class OutputPerturbation(base.Mechanism):
         settings: Settings = plan.settings
         bounds = (plan.request.bounds.low, plan.request.bounds.high)
         if settings.first is not None:
-            start = self.first.run(vault.inner(FIRST), settings.first, progress)
+            kind = type(self.first)  # its method, and no attribute of an instance
+            start = kind.run(self.first, vault.inner(FIRST), settings.first, progress)
             offsets, model = start.offsets, start.factors
         elif self.frozen is not None:
             offsets, model = Offsets.none(len(vault.shape)), self.frozen
@@ -186,11 +188,14 @@ class OutputPerturbation(base.Mechanism):
             self.first.check_pattern(pattern, settings.first)
         for block, stage in zip(settings.blocks, plan.stages[-len(settings.blocks) :], strict=True):
             most = len(pattern) if block.kind == "core" else int(pattern.counts(block.number).max())
-            _, width = _rows_and_width(plan.request, block)
-            if feature_bits(most, width, stage.event) + most.bit_length() > MOST_BITS:
+            count, width = _rows_and_width(plan.request, block)
+            bits, pure = feature_bits(most, width, stage.event), isinstance(stage.event, PureEvent)
+            if bits + most.bit_length() > MOST_BITS:
                 raise InputError(
                     f"epsilon must leave more noise where a row has {most:,} values, got {stage.event}; lower epsilon"
                 )
+            any_row = ExactRows(None, block.number, np.zeros((1, 1, 1)), np.ones(1), np.arange(1), bits, pure)
+            check_change(stage.event, any_row.sensitivity(pattern.unit)[0], count, width)
 
     @property
     def inner_mechanisms(self) -> tuple[base.Mechanism, ...]:

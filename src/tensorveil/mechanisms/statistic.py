@@ -121,7 +121,7 @@ class StatisticPerturbation(Mechanism):
                 name = "core" if block == len(request.shape) else request.mode_names[block]
                 for what, change in zip(("right-hand sides", "matrices"), changes, strict=False):
                     event = next(remaining)
-                    check_row_noise(event, change.bound, change.grid, *rows_and_width(request, block))
+                    check_row_noise(event, change, *rows_and_width(request, block))
                     full, theorem = f"sweep {sweep + 1}, {name}, {what}", query.theorem(request.unit)
                     sensitivity = Sensitivity(change.bound, change.norm, "normalised features")
                     stages.append(Stage(full, theorem, event, sensitivity, LAW_OF_NORM[change.norm], what))

@@ -98,5 +98,6 @@ class WithOffsets(Mechanism):
         level = Level.of(ask_marginal(vault, plan.stages[:first], plan.request.bounds))
         others = plan.stages[first : first + len(settings.modes)]
         offsets = level.rescaled(ask_offsets(vault, level, settings.modes, others))
-        inner = self.mechanism.run(vault.residuals(offsets).inner(INNER), settings.inner, progress)
+        kind = type(self.mechanism)  # its method, and no attribute of an instance
+        inner = kind.run(self.mechanism, vault.residuals(offsets).inner(INNER), settings.inner, progress)
         return replace(inner, offsets=offsets + inner.offsets)

@@ -14,7 +14,7 @@ from tensorveil.errors import InputError, UnprovenError
 from tensorveil.privacy.noise.secret_words import RowWords
 from tensorveil.privacy.units import Unit
 
-SMALLEST_WIDTH = 1e-200
+SMALLEST_WIDTH, LARGEST_WIDTH = 1e-200, 1e150  # what follows a release takes squares of values
 MOST_OBSERVATIONS = 2**30  # so that no sum of whole numbers leaves int64
 VALUE_STEPS = 2**20  # centred values are whole multiples of 2^-20, so that sums of them are exact
 
@@ -39,11 +39,11 @@ class Bounds:
             raise InputError(f"bounds must have low below high, got {low:g} and {high:g}; swap or widen them")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
-        wide = SMALLEST_WIDTH <= high - low < np.inf
+        wide = SMALLEST_WIDTH <= high - low <= LARGEST_WIDTH
         if not wide or self.steps(np.array([low, high])).tolist() != [-VALUE_STEPS, VALUE_STEPS]:  # too few floats
             raise InputError(
-                f"bounds must be finite and far enough apart for floating-point numbers of their size, got {low!r} and "
-                f"{high!r}; scale the bounds and the values, or subtract a constant from them"
+                f"bounds must be 1e-200 to 1e150 apart, and far enough apart for floating-point numbers of their size, "
+                f"got {low!r} and {high!r}; scale the bounds and the values, or subtract a constant from them"
             )
 
     @property

@@ -33,6 +33,8 @@ TELLING_SHARE = 0.05  # of values, through randomized response where the best ch
 MAX_DESIGN_EPSILON = 16.0  # above it all is kept but 1e-6, and counts would get too small to round
 MARGIN = 2.0**-20  # share of epsilon that is left for rounding to whole counts
 SMALLEST_AMOUNT = 1e-6  # of a column: a smaller one would not survive the rounding
+SMALLEST_EPSILON = 1e-6  # below it, whole counts and the solver's last digits would not leave MARGIN of it
+SMALLEST_SOLVED = 0.01  # epsilon: below it, columns are too much alike for the solver's tolerance
 LEAST_DESIGNED = 0.1  # epsilon of intervals, where hardly any cell is observed: less tells nothing either way
 NOTHING = 1e-4  # chance of a symbol that takes up what the solver's last digits leave over
 
@@ -53,10 +55,26 @@ def design_channel(scale: Scale, epsilon: float, per_index: float) -> Channel:
     ---------
     Pure epsilon for the replacement of one value by any other, on the matrix of whole numbers: Channel checks it.
     """
-    promised = checks.positive_number("epsilon", epsilon)
+    promised = check_epsilon(epsilon)
     designed = min(promised, MAX_DESIGN_EPSILON)
-    inside, amounts = _best_intervals(scale, designed, per_index)
-    return _channel(promised, np.where(inside, 1.0, math.exp(-designed * (1 - MARGIN))), amounts)
+    outside = math.exp(-designed * (1 - MARGIN))
+    if designed >= SMALLEST_SOLVED:
+        inside, amounts = _best_intervals(scale, designed, per_index)
+    else:  # information falls with the square of epsilon, and rows add up to the same number at every epsilon
+        inside, amounts = _best_intervals(scale, SMALLEST_SOLVED, per_index * (designed / SMALLEST_SOLVED) ** 2)
+        amounts /= (1 - outside) * (amounts @ inside).mean() + outside * amounts.sum()
+    return _channel(promised, np.where(inside, 1.0, outside), amounts)
+
+
+def check_epsilon(epsilon: float, changes: int = 1) -> float:
+    """The epsilon of each of so many symbols that one unit changes; an error where no table can be made for it."""
+    each = checks.positive_number("epsilon", epsilon) / changes
+    if each < SMALLEST_EPSILON:
+        raise InputError(
+            f"epsilon must be at least {SMALLEST_EPSILON:g} for each symbol of a channel, got {each:.2g} where one "
+            f"unit changes {changes:,}; use more epsilon, a smaller at_most, or noise='laplace'"
+        )
+    return each
 
 
 def design_cell_channel(scale: Scale, epsilon: float, density: float, per_index: float) -> Channel:
@@ -76,7 +94,7 @@ def design_cell_channel(scale: Scale, epsilon: float, density: float, per_index:
     ---------
     Pure epsilon for any change of one cell, on the matrix of whole numbers: Channel checks it.
     """
-    promised = checks.positive_number("epsilon", epsilon)
+    promised = check_epsilon(epsilon)
     designed = min(promised, MAX_DESIGN_EPSILON)
     inside, amounts = _best_intervals(scale, max(weakened(designed, density), LEAST_DESIGNED), per_index)
     amounts /= (amounts @ inside).mean()  # of the intervals that a level is inside of

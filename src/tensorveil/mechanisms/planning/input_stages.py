@@ -9,9 +9,14 @@ from tensorveil import checks
 from tensorveil.errors import InputError, SizeError
 from tensorveil.mechanisms.base import split_budget
 from tensorveil.mechanisms.parts.marginal import marginal_share
+from tensorveil.mechanisms.planning.channel_design import check_epsilon
+from tensorveil.mechanisms.planning.noise_range import check_change
 from tensorveil.privacy.accounting.events import Event, PureEvent
 from tensorveil.privacy.bounds import Bounds
+from tensorveil.privacy.noise.laws import Law
 from tensorveil.privacy.plan import Request
+from tensorveil.privacy.queries.values.values import values_change
+from tensorveil.privacy.stages import Stage
 
 MAX_CELLS = 2 * 10**7  # of the dense form: about 1 GB while the solver runs
 LARGEST_COUNT = 10**9  # observations of one slice that a plan allows for where it cannot know
@@ -29,6 +34,14 @@ def default_steps(bounds: Bounds, default: float | None) -> int:
 
 def event_of(request: Request, noise: str, most: int) -> Event:
     return split_budget(request, [1.0], most)[0] if noise == "gaussian" else PureEvent(request.epsilon)
+
+
+def check_values(stage: Stage, changes: int, count: int) -> None:
+    """Refuse a stage whose noise could not be drawn where one unit changes so many of so many observed values."""
+    if stage.law is not Law.CHANNEL:
+        check_change(stage.event, values_change(changes, stage.law is Law.LAPLACE), count)
+    elif isinstance(stage.event, PureEvent):
+        check_epsilon(stage.event.epsilon, changes)
 
 
 def check_dense(request: Request) -> None:

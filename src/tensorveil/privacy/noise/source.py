@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 # In grid steps. Statistic and output are clamped here: the first cannot enlarge a sensitivity, the second is
 # post-processing. Magnitudes of noise saturate at 2^62 (chance below 2^-1000); beyond it the output is the same.
 LARGEST_SUM = 2**61
-LAPLACE_SLACK = 2.0**-50
-GAUSSIAN_EPSILON = 2.0**-49
-GAUSSIAN_DELTA = 2.0**-55
+LAPLACE_SLACK, GAUSSIAN_EPSILON, GAUSSIAN_DELTA = 2.0**-50, 2.0**-49, 2.0**-55
 ROUND_UP = 1 + 2.0**-50  # more than the three roundings of a scale and the 2^-61 above
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-20, 2.0**50  # in grid steps
 GRID_BITS = 28  # discrete and rounded Gaussian then differ by 0.021 * 2^-56 in total variation: docs/proofs/noise.md
@@ -53,11 +51,20 @@ def grid_for(scale: float, bits: int = GRID_BITS) -> float:
     return checked_grid(math.ldexp(1.0, exponent - bits))
 
 
-def row_scale(count: int, width: int, *, grid: float, sensitivity: float, epsilon: float) -> float:
-    """The scale, in grid steps, of norm-exponential noise on so many rows; an error where the grid does not fit it.
+def laplace_scale(count: int, *, sensitivity: int, epsilon: float) -> float:
+    """The scale, in grid steps, of Laplace noise on so many numbers; an error where the grid does not fit it."""
+    steps = checks.positive_integer("sensitivity", sensitivity, "give the L1 sensitivity in whole grid steps")
+    left = _after_slack(epsilon, min(count, steps), LAPLACE_SLACK, "number")  # [L9]
+    scale = steps / left * ROUND_UP  # [L10]
+    if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
+        raise InputError(
+            f"sensitivity / epsilon must be from 2^-20 to 2^50 grid steps, got {scale:.3g}; change the grid"
+        )
+    return scale
 
-    All arguments are public, so that a plan can ask before anything is paid.
-    """
+
+def row_scale(count: int, width: int, *, grid: float, sensitivity: float, epsilon: float) -> float:
+    """The scale, in grid steps, of norm-exponential noise on so many rows; an error where the grid does not fit it."""
     change = checks.positive_number("sensitivity", sensitivity, "a statistic that cannot change needs no noise")
     steps = change / checked_grid(grid)  # a row that changes does so by one step at least
     left = _after_slack(epsilon, min(float(count), steps), row_slack(width), f"row of {width} numbers")  # [R5]
@@ -90,13 +97,7 @@ class NoiseSource(SecretWords):
         The sensitivity is the largest change of the statistic between neighbours, in L1 and in grid steps.
         """
         exact = _whole(statistic)
-        steps = checks.positive_integer("sensitivity", sensitivity, "give the L1 sensitivity in whole grid steps")
-        left = _after_slack(epsilon, min(exact.size, steps), LAPLACE_SLACK, "number")  # [L9]
-        scale = steps / left * ROUND_UP  # [L10]
-        if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
-            raise InputError(
-                f"sensitivity / epsilon must be from 2^-20 to 2^50 grid steps, got {scale:.3g}; change the grid"
-            )
+        scale = laplace_scale(exact.size, sensitivity=sensitivity, epsilon=epsilon)
         return self._release(exact, self._laplace_steps, scale, grid)
 
     def gaussian(self, statistic: Integers, *, grid: float, sensitivity: float, noise_std: float) -> Floats:

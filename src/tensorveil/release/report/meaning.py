@@ -8,12 +8,14 @@ from typing import Any
 from tensorveil.privacy.guarantee import factor_text
 from tensorveil.privacy.plan import rounded_up
 from tensorveil.release.certificate.certificate import Certificate
+from tensorveil.release.report.gains import best_guess, percent_up
 
 # largest epsilon -> word, what it means. The bounds 1 and 10 and their source are those of SCALE_SOURCE; 3 is where a
-# suspicion of one half can grow to 95 %
+# guess between two equally likely situations can be right in 95 % of cases
+GUESS = "a guess between two equally likely situations is right in at most {} of cases"
 STRENGTHS = (
-    (1.0, "strong", "a suspicion of one half grows to at most 73.2 %"),
-    (3.0, "moderate", "a suspicion of one half grows to at most 95.3 %"),
+    (1.0, "strong", GUESS),
+    (3.0, "moderate", GUESS),
     (10.0, "weak", "in the worst case an attacker becomes nearly certain"),
     (math.inf, "very weak", "the promise itself rules out next to nothing"),
 )
@@ -78,12 +80,13 @@ def strength(epsilon: float) -> str:
     return next(word for most, word, _ in STRENGTHS if epsilon <= most)
 
 
-def scale(epsilon: float) -> list[dict[str, Any]]:
-    """The levels from strong to very weak, with the level of this epsilon marked."""
+def scale(epsilon: float, delta: float) -> list[dict[str, Any]]:
+    """The levels from strong to very weak, with the level of this epsilon marked and what they mean at this delta."""
     rows, low = [], 0.0
     for most, word, meaning in STRENGTHS:
         span = f"up to {most:g}" if not low else f"above {low:g}" if math.isinf(most) else f"{low:g} to {most:g}"
-        rows.append({"word": word, "span": span, "meaning": meaning, "here": word == strength(epsilon)})
+        told = meaning.format(percent_up(best_guess(most, delta)))
+        rows.append({"word": word, "span": span, "meaning": told, "here": word == strength(epsilon)})
         low = most
     return rows
 
@@ -93,14 +96,14 @@ def admission(certificate: Certificate) -> str:
     epsilon = certificate.epsilon
     word = strength(epsilon)
     told = f"ε = {rounded_up(epsilon)} is {word} protection of one {thing(certificate)}"
-    factor = factor_text(epsilon)
+    times = f"{factor_text(epsilon)} times as likely" + (", plus δ" if certificate.delta else "")
     if word == "strong":
-        return f"{told}: what anybody concludes becomes at most {factor} times as likely by it."
+        return f"{told}: what anybody concludes becomes by it at most {times}."
     if word == "moderate":
-        return f"{told}: a conclusion about it can become {factor} times as likely, so doubt remains, but not much."
+        return f"{told}: a conclusion about it can become {times}, so doubt remains, but not much."
     return (
-        f"{told}: a conclusion about it can become {factor} times as likely. The theorem alone would allow an attacker "
-        "who knows everything else to become nearly certain of it."
+        f"{told}: a conclusion about it can become {times}. The theorem alone would allow an attacker who knows "
+        "everything else to become nearly certain of it."
     )
 
 

@@ -294,7 +294,8 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Floats, low: f
     low, high : the ends of the colour scale, to be shared by maps that are compared
     """
     if not high > low:
-        low, high = low - 0.5, high + 0.5
+        room = max(0.5, 2.0**-40 * abs(low))  # half would vanish beside a large number
+        low, high = low - room, high + room
     shown = [fitting(name, MAP_NAMES, SMALL) for name in rows]
     below_names = [fitting(name, MAP_NAMES, SMALL) for name in columns]
     left, right = round(max(text_width(name, SMALL) for name in shown)) + 10, 8

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from tensorveil.privacy.guarantee import factor_text
 from tensorveil.privacy.plan import rounded_up
 from tensorveil.release.certificate.certificate import Certificate
 from tensorveil.release.report import meaning
+from tensorveil.release.report.gains import chance_up, gains, max_power, percent_up
 from tensorveil.release.report.pictures import mode_groups, slice_group
 from tensorveil.release.report.plots import clean, curve_plot, short
 from tensorveil.release.report.variation import level_and_unit, sentence
@@ -23,8 +24,6 @@ from tensorveil.release.report.variation import level_and_unit, sentence
 if TYPE_CHECKING:
     from tensorveil.release.release import Release
 
-LEVEL = 0.05  # of the test whose greatest power is told
-PRIORS = (0.01, 0.1, 0.5)
 SYMBOLS = "symbols of all cells"  # what sum perturbation may buy instead of sums
 MECHANISMS = {
     "input perturbation": "Random noise was added to the values before any other step; every later step saw "
@@ -180,7 +179,7 @@ def _promise(certificate: Certificate) -> dict[str, Any]:
         "factor": factor_text(epsilon),
         "chance": "" if not delta else f"1 in {math.floor(1 / Fraction(Decimal(repr(delta)))):,}",
         "power": percent_up(max_power(epsilon, delta)),
-        "suspicions": [(percent_up(prior), percent_up(suspicion(prior, epsilon))) for prior in PRIORS],
+        "gains": gains(epsilon, delta),
         "reason": _reason(certificate),
     }
 
@@ -218,47 +217,6 @@ def _cost(event: dict[str, Any]) -> str:
     least = noise.quantize(Decimal(1).scaleb(noise.adjusted() - 3), ROUND_FLOOR)
     sample = f", {percent_up(event['sampling_probability'])} sampled" if event["kind"] == "sampled gaussian" else ""
     return f"noise {float(least):g} × sensitivity{sample}{times}"
-
-
-def max_power(epsilon: float, delta: float, level: float = LEVEL) -> float:
-    """The greatest power that a test of this level can have against one unit, by the trade-off of (epsilon, delta).
-
-    Rejecting is an event: its chance in one world is at most e^epsilon times that in the other, plus delta. So is not
-    rejecting, with the worlds exchanged. (Wasserman and Zhou 2010, arXiv:0811.2501, Theorem 2.4, with delta.)
-
-    Examples
-    --------
-    >>> round(max_power(1.0, 0.0), 6)
-    0.135914
-    """
-    small = level * math.exp(epsilon) + delta if epsilon < 700 else 1.0
-    return max(level, min(1.0, small, 1 - math.exp(-epsilon) * (1 - delta - level)))
-
-
-def suspicion(prior: float, epsilon: float) -> float:
-    """What a suspicion of this probability grows to at most when its odds grow by e^epsilon.
-
-    Examples
-    --------
-    >>> round(suspicion(0.5, 1.0), 6)
-    0.731059
-    """
-    return 1 / (1 + (1 - prior) / prior * math.exp(-epsilon))
-
-
-def chance_up(delta: float) -> str:
-    """A small chance as a decimal, never less than it is; a tiny one as a power of ten."""
-    if delta == 0:
-        return "0"
-    text = rounded_up(delta)
-    return f"{Decimal(text).normalize():f}" if delta >= 1e-8 else text
-
-
-def percent_up(share: float) -> str:
-    """A share in per cent, one decimal below 99.9, never less than it is."""
-    percent = Decimal(repr(share)) * 100
-    rounded = percent.quantize(Decimal("0.1") if percent < Decimal("99.9") else Decimal("0.001"), ROUND_CEILING)
-    return f"{rounded.normalize():f} %"
 
 
 def conclusions(certificate: Certificate) -> tuple[list[str], list[str]]:
