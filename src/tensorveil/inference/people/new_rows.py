@@ -27,7 +27,7 @@ from tensorveil.solvers.layouts.strata import run_apart
 
 Coordinates = NDArray[np.uint32]
 
-VISITS = 2 * 10**7  # of new indices by draws: with more, which memory would have to hold, fewer draws are used
+VISITS = 10**6  # of new indices by draws: with more, fewer draws are used, 12 for 10^5 people
 FEWEST_DRAWS = 12
 ENTRIES_AT_ONCE = 2**18
 FEWEST_SHARED = 2**14  # entries; with fewer, threads would wait for each other
