@@ -36,6 +36,7 @@ LARGEST_SPECTRAL = 2**24  # values; beyond, least squares begin with descent
 # RMSE with the day, and averaged over all days: 0.884, 0.936 -> 0.875, 0.880 (by user and film alone 0.867); months
 # 0.873, 0.886 -> 0.869, 0.870. With 17 days (car parks), chains that began with equal rows of days were worse.
 SEEN_WITH = 5
+LARGEST_TABLE = 2**26  # pairs of indices
 
 
 @final
@@ -103,14 +104,25 @@ def least_squares(
 
 def _signs_are_free(where: Coordinates, shape: tuple[int, ...], mode: int) -> bool:
     """Whether the indices of another mode are seen with few of the indices of this one."""
-    if len(shape) == 2:  # offsets would be all that is left
+    if len(shape) == 2 or shape[mode] <= SEEN_WITH:  # of a matrix, offsets would be all that is left
         return False
-    for other in range(len(shape)):
-        if other != mode:
-            pairs = np.unique(where[:, other].astype(np.int64) * shape[mode] + where[:, mode])
-            if len(pairs) < SEEN_WITH * len(np.unique(where[:, other])) and shape[mode] > SEEN_WITH:
-                return True
-    return False
+    others = [other for other in range(len(shape)) if other != mode]
+    return any(_pairs(where, shape, other, mode) < SEEN_WITH * _seen(where, shape, other) for other in others)
+
+
+def _seen(where: Coordinates, shape: tuple[int, ...], mode: int) -> int:
+    """The number of indices of a mode that occur."""
+    return int(np.count_nonzero(np.bincount(where[:, mode], minlength=shape[mode])))
+
+
+def _pairs(where: Coordinates, shape: tuple[int, ...], one: int, two: int) -> int:
+    """The number of pairs of indices of two modes that occur together."""
+    pairs = where[:, one].astype(np.int64) * shape[two] + where[:, two]
+    if shape[one] * shape[two] > LARGEST_TABLE:
+        return len(np.unique(pairs))
+    occurs = np.zeros(shape[one] * shape[two], dtype=np.bool_)  # much faster than sorting
+    occurs[pairs] = True
+    return int(np.count_nonzero(occurs))
 
 
 def _filled(parts: Sequence[Floats | None], shape: tuple[int, ...]) -> list[Floats]:
