@@ -12,6 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ from tensorveil.kernels.reference import gradients
 from tensorveil.mechanisms import input as input_perturbation
 from tensorveil.mechanisms import statistic
 from tensorveil.privacy import vault
-from tensorveil.privacy.bounds import clip, identities
+from tensorveil.privacy.bounds import BoundedObservations
 from tensorveil.privacy.noise import source as noise
 from tensorveil.privacy.noise.channels import Channel
 from tensorveil.privacy.noise.secret_words import Coins
@@ -254,18 +255,17 @@ def shuffled_batch(count: int, probability: float, seed: int | None = None) -> n
 
 @planted(
     "batch not Poisson, in the vault",
-    "Vault._of_sample",
-    "replay: steps without coins cost a whole step",
-    lambda: replay_all(SAMPLED, tensor(), "value", 4.0, 1e-6),
-    "Gaussian precision",
+    "vault._of_sample",
+    "spread of the batch sizes of a fit",
+    lambda: count_heads(),
+    "spread like coins",
     slow=True,
 )
 def batch_not_poisson_in_the_vault(patch: Patch) -> None:
-    def shuffled(self, query, event):
-        (shard,) = self._shards
-        return query.of(shard.kept(shuffled_batch(len(shard), event.sampling_probability, seed=0)))
+    def shuffled(query, shard, coins):
+        return query.of(shard.kept(shuffled_batch(len(shard), 0.3, seed=0)))
 
-    patch.setattr(vault.Vault, "_of_sample", shuffled)
+    patch.setattr(vault, "_of_sample", shuffled)
 
 
 @planted(
@@ -292,15 +292,13 @@ def count_heads() -> None:
 
     sizes: list[int] = []
 
-    class Listening(noise.NoiseSource):
-        def coins(self, probability: float) -> Any:
-            tossed = super().coins(probability)
-            sizes.append(int(tossed.of(everybody).sum()))
-            return tossed
+    def kept(self: BoundedObservations, heads: np.ndarray) -> BoundedObservations:  # what a step really reads
+        sizes.append(int(heads.sum()))
+        return whole(self, heads)
 
-    units, share = len(tensor()), 0.3
-    everybody = identities(clip(tensor(), BOUNDS, tv.Unit.entry(), bytes(32)).coordinates)
-    tv.fit(tensor(), plan_of_many_batches(share), noise=Listening())
+    units, share, whole = len(tensor()), 0.3, BoundedObservations.kept
+    with mock.patch.object(BoundedObservations, "kept", kept):
+        tv.fit(tensor(), plan_of_many_batches(share))
     spread = sum((size - share * units) ** 2 for size in sizes) / (units * share * (1 - share))
     chance = 2 * min(stats.chi2(len(sizes)).cdf(spread), stats.chi2(len(sizes)).sf(spread))
     if chance < 1 - SURE:
