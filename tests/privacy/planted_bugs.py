@@ -56,7 +56,6 @@ SURE = 1 - 1e-6  # confidence of audits
 
 JOINT = tv.GradientPerturbation(steps=4)
 ROWS = tv.GradientPerturbation(form="rows", steps=4)
-SAMPLED = tv.GradientPerturbation(steps=4, sampling_probability=0.5)
 
 
 @planted(
