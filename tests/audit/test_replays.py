@@ -263,3 +263,12 @@ def test_a_replay_counts_what_was_used_at_every_call():
 def test_equal_data_use_nothing():
     plan = tv.StatisticPerturbation().plan(tv.CP(rank=2), BOUNDS, "entry", 1.0, 1e-6, shape=SHAPE)
     assert replay(OBSERVATIONS, OBSERVATIONS, plan).largest == 0.0
+
+
+@pytest.mark.parametrize("unit", ["value", "entry", "slice:0"])
+def test_samples_that_ignore_their_coins_are_caught(unit, monkeypatch):
+    mechanism = tv.GradientPerturbation(steps=3, sampling_probability=0.5)
+    assert largest(unit, mechanism=mechanism, limit=2, observations=DENSE) > 0
+    monkeypatch.setattr(vaults, "_of_sample", lambda query, shard, coins: query.of(shard))
+    with pytest.raises(ReplayError, match="chosen by the coins"):
+        largest(unit, mechanism=mechanism, limit=2, observations=DENSE)

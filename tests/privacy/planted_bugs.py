@@ -56,6 +56,7 @@ SURE = 1 - 1e-6  # confidence of audits
 
 JOINT = tv.GradientPerturbation(steps=4)
 ROWS = tv.GradientPerturbation(form="rows", steps=4)
+SAMPLED = tv.GradientPerturbation(steps=4, sampling_probability=0.3)
 
 
 @planted(
@@ -255,9 +256,9 @@ def shuffled_batch(count: int, probability: float, seed: int | None = None) -> n
 @planted(
     "batch not Poisson, in the vault",
     "vault._of_sample",
-    "spread of the batch sizes of a fit",
-    lambda: count_heads(),
-    "spread like coins",
+    "replay: other coins, the same sums",
+    lambda: replay_all(SAMPLED, tensor(), "value", 4.0, 1e-6),
+    "chosen by the coins",
     slow=True,
 )
 def batch_not_poisson_in_the_vault(patch: Patch) -> None:

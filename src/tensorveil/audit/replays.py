@@ -32,6 +32,7 @@ from tensorveil.release.fitting import fit
 from tensorveil.release.release import Release
 
 TOLERANCE = 1e-9  # relative: sums of square roots
+SAME_BY_CHANCE = 1e-9  # probability of equal samples from other coins, below which equal sums are a fault
 
 
 class ReplayError(TensorveilError, AssertionError):
@@ -162,8 +163,8 @@ def replay(
 
     Raises
     ------
-    ReplayError : where a statistic moves by more than declared, calls differ, costs exceed the plan, or the final
-        releases are not the same bit for bit
+    ReplayError : where a statistic moves by more than declared, calls differ, costs exceed the plan, samples do not
+        depend on the coins that are tossed for them, or the final releases are not the same bit for bit
     """
     tables = ({}, {}) if coupled is None else ({"coupled": coupled[0]}, {"coupled": coupled[1]})
     first = _Recorder(seed)
@@ -183,6 +184,7 @@ def replay(
             raise ReplayError(
                 "sampling coins must stay secret, got a release that depends on them besides noisy outputs"
             )
+        _check_coins_are_read(first.calls, other_coins.calls, _units(observations, plan))
     if not _identical(release.model, other.model):
         raise ReplayError("the final release must be the same bit for bit given the same noisy outputs, got two")
     return Replay(used, tuple(first.calls))
@@ -211,6 +213,30 @@ def _matched(observations: Observations, neighbour: Observations, plan: Plan) ->
     matched = {row: found.pop() if found else None for row, found in equal}
     others = [row for found in alike.values() for row in found]
     return {row: others.pop() if found is None and others else found for row, found in matched.items()}
+
+
+def _units(observations: Observations, plan: Plan) -> int:
+    """The number of units that coins are tossed for."""
+    unit = plan.request.unit
+    where = clip(observations, plan.request.bounds, unit, bytes(32)).coordinates
+    return len(np.unique(where[:, unit.mode_number])) if unit.whole_slices else len(where)
+
+
+def _check_coins_are_read(mine: list[NoisyCall], others: list[NoisyCall], units: int) -> None:
+    """Other coins must give other sums of the samples; else samples are not those that the price is for.
+
+    Sums that are all zero say nothing, nor do so few units that other coins may well choose the same ones.
+    """
+    log_chance, differ, varied = 0.0, False, False
+    for place, call in enumerate(mine):
+        if call.kind == "coins":
+            heads = call.parameters["probability"]
+            log_chance += units * math.log(heads**2 + (1 - heads) ** 2)
+            one, two = (next(later for later in run[place:] if later.kind == "gaussian") for run in (mine, others))
+            differ = differ or not np.array_equal(one.statistic, two.statistic)
+            varied = varied or bool(one.statistic.any())
+    if varied and not differ and log_chance < math.log(SAME_BY_CHANCE):
+        raise ReplayError("samples must be chosen by the coins that are tossed, got the same sums with other coins")
 
 
 def _share(place: int, mine: NoisyCall, theirs: NoisyCall) -> float:
