@@ -265,10 +265,17 @@ def test_equal_data_use_nothing():
     assert replay(OBSERVATIONS, OBSERVATIONS, plan).largest == 0.0
 
 
+@pytest.mark.parametrize("ignored", ["in all steps", "after the first step"])
 @pytest.mark.parametrize("unit", ["value", "entry", "slice:0"])
-def test_samples_that_ignore_their_coins_are_caught(unit, monkeypatch):
-    mechanism = tv.GradientPerturbation(steps=3, sampling_probability=0.5)
+def test_samples_that_ignore_their_coins_are_caught(unit, ignored, monkeypatch):
+    mechanism, sound, steps = tv.GradientPerturbation(steps=3, sampling_probability=0.5), vaults._of_sample, []
     assert largest(unit, mechanism=mechanism, limit=2, observations=DENSE) > 0
-    monkeypatch.setattr(vaults, "_of_sample", lambda query, shard, coins: query.of(shard))
+
+    def everybody(query, shard, coins):
+        steps.append(coins)
+        read = ignored == "after the first step" and len(steps) % 3 == 1
+        return sound(query, shard, coins) if read else query.of(shard)
+
+    monkeypatch.setattr(vaults, "_of_sample", everybody)
     with pytest.raises(ReplayError, match="chosen by the coins"):
         largest(unit, mechanism=mechanism, limit=2, observations=DENSE)

@@ -263,7 +263,7 @@ def shuffled_batch(count: int, probability: float, seed: int | None = None) -> n
 )
 def batch_not_poisson_in_the_vault(patch: Patch) -> None:
     def shuffled(query, shard, coins):
-        return query.of(shard.kept(shuffled_batch(len(shard), 0.3, seed=0)))
+        return query.of(shard.kept(shuffled_batch(len(shard), SAMPLED.sampling_probability, seed=0)))
 
     patch.setattr(vault, "_of_sample", shuffled)
 

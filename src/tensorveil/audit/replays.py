@@ -184,7 +184,7 @@ def replay(
             raise ReplayError(
                 "sampling coins must stay secret, got a release that depends on them besides noisy outputs"
             )
-        _check_coins_are_read(first.calls, other_coins.calls, _units(observations, plan))
+        _check_coins_are_read(first.calls, other_coins.calls, _tossed_for(observations, plan))
     if not _identical(release.model, other.model):
         raise ReplayError("the final release must be the same bit for bit given the same noisy outputs, got two")
     return Replay(used, tuple(first.calls))
@@ -215,27 +215,26 @@ def _matched(observations: Observations, neighbour: Observations, plan: Plan) ->
     return {row: others.pop() if found is None and others else found for row, found in matched.items()}
 
 
-def _units(observations: Observations, plan: Plan) -> int:
-    """The number of units that coins are tossed for."""
+def _tossed_for(observations: Observations, plan: Plan) -> int:
+    """How many slices, or cells with observations, coins are tossed for; equal observations of a cell may swap."""
     unit = plan.request.unit
     where = clip(observations, plan.request.bounds, unit, bytes(32)).coordinates
-    return len(np.unique(where[:, unit.mode_number])) if unit.whole_slices else len(where)
+    return len(np.unique(where[:, [unit.mode_number]] if unit.whole_slices else where, axis=0))
 
 
-def _check_coins_are_read(mine: list[NoisyCall], others: list[NoisyCall], units: int) -> None:
+def _check_coins_are_read(mine: list[NoisyCall], others: list[NoisyCall], tossed_for: int) -> None:
     """Other coins must give other sums of the samples; else samples are not those that the price is for.
 
-    Sums that are all zero say nothing, nor do so few units that other coins may well choose the same ones.
+    Sums that are all zero say nothing. Others may be equal by chance, if coins are tossed for few.
     """
-    log_chance, differ, varied = 0.0, False, False
+    log_chance = 0.0  # of all steps whose sums are equal
     for place, call in enumerate(mine):
         if call.kind == "coins":
-            heads = call.parameters["probability"]
-            log_chance += units * math.log(heads**2 + (1 - heads) ** 2)
             one, two = (next(later for later in run[place:] if later.kind == "gaussian") for run in (mine, others))
-            differ = differ or not np.array_equal(one.statistic, two.statistic)
-            varied = varied or bool(one.statistic.any())
-    if varied and not differ and log_chance < math.log(SAME_BY_CHANCE):
+            if one.statistic.any() and np.array_equal(one.statistic, two.statistic):
+                heads = call.parameters["probability"]
+                log_chance += tossed_for * math.log(heads**2 + (1 - heads) ** 2)
+    if log_chance < math.log(SAME_BY_CHANCE):
         raise ReplayError("samples must be chosen by the coins that are tossed, got the same sums with other coins")
 
 
